@@ -1,0 +1,8 @@
+"""Costs of nnabla graphs: measured latency, multiply-adds, parameters."""
+
+from estimators.base import Estimator, EstimatorError, Lack, Measurement, MissingCost, Part
+from estimators.latency import Latency
+from estimators.macs import MACs
+from estimators.parameters import Parameters
+
+__all__ = ["Estimator", "EstimatorError", "Lack", "Latency", "MACs", "Measurement", "MissingCost", "Parameters", "Part"]

@@ -1,0 +1,106 @@
+"""What every estimator offers: a cost for each part of a graph, and the way from parts to whole networks."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+class EstimatorError(ValueError):
+    """A cost, a table or a device that cannot be had; the message is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Lack:
+    """One cost that cannot be had: the part's label, and why."""
+
+    label: str
+    reason: str
+
+
+class MissingCost(EstimatorError):
+    """Costs that are needed and that nobody has measured.
+
+    lacks: tuple of Lack, all of them; the message lists the first ten.
+    advice: what would supply them, for instance the command that measures.
+    """
+
+    SHOWN = 10
+
+    def __init__(self, summary, lacks, advice):
+        self.lacks = tuple(lacks)
+        self.advice = advice
+        shown = "; ".join(f"{lack.label} ({lack.reason})" for lack in self.lacks[: self.SHOWN])
+        more = len(self.lacks) - self.SHOWN
+        tail = f"; and {more} more" if more > 0 else ""
+        super().__init__(f"{summary}: {len(self.lacks)} missing: {shown}{tail}. {advice}")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured figure.
+
+    median: over the rounds, each round's figure being a median itself; in `unit`.
+    spread: the interquartile range of the rounds' figures, in `unit`.
+    rounds: how many rounds, at different times. runs: forward passes in all of them together.
+    """
+
+    median: float
+    spread: float
+    rounds: int
+    runs: int
+    unit: str = "ms"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a static graph that has a cost. Any object with these attributes will do.
+
+    outputs: tuple of nnabla Variables, where the piece ends.
+    inputs: tuple of nnabla Variables, where it begins: nothing behind them belongs to it.
+    label: for people, say "block3 = e3_k5".
+    A part without any function (an identity) costs exactly 0.
+    """
+
+    outputs: tuple
+    inputs: tuple
+    label: str
+
+
+class Estimator(ABC):
+    """Prices parts of graphs, in one unit.
+
+    unit: the unit of all its numbers.
+    batch: the batch size at which parts have to be built.
+    """
+
+    unit: str
+    batch: int = 1
+
+    @abstractmethod
+    def costs(self, parts, progress=None):
+        """The costs of all parts, one float each, in `unit`; never a number that was not had.
+
+        parts: sequence of Part, all at once, so that measurements can be interleaved.
+        progress: optional progress(done, total, text), called while something is measured.
+        Raises MissingCost, EstimatorError.
+        """
+
+    @abstractmethod
+    def description(self):
+        """What the numbers are, as JSON-able values: estimator, unit, batch, device (a fingerprint, or None)."""
+
+    def whole(self, space_name):
+        """(factor, error): a whole network of that space costs factor x the sum of its parts.
+
+        error: relative. Counted costs add up exactly, measured ones do not. Raises MissingCost.
+        """
+        return 1.0, 0.0
+
+    def calibrated(self, space_name):
+        """Whether `whole` has an answer for that space."""
+        return True
+
+    def calibrate(self, space_name, parts, sums, progress=None):
+        """Find `whole` of a space from some of its networks.
+
+        parts: sequence of Part, each a whole network. sums: the sums of their parts' costs, in `unit`.
+        """

@@ -1,0 +1,117 @@
+"""The devices that can be measured, and how to tell one from another."""
+
+import difflib
+import importlib
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import nnabla as nn
+import nnabla.functions as F
+from nnabla.ext_utils import get_extension_context
+
+from estimators.base import EstimatorError
+from estimators.graph import one_line
+
+NAMES = ("auto", "cpu", "cudnn")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this machine.
+
+    name: the backend, "cpu" or "cudnn". context: nnabla's context for it.
+    fingerprint: what its latencies depend on: processor, backend, nnabla (version), threads.
+    description: one line for the terminal: which device was taken, and why.
+    """
+
+    name: str
+    context: nn.Context
+    fingerprint: dict
+    description: str
+    dtype: str = "float32"
+
+    def synchronize(self):
+        """Wait until all that was started on the device is finished."""
+        # The CPU runs each function to its end before the next one.
+        if self.name != "cpu":
+            extension = importlib.import_module(f"nnabla_ext.{self.name}")
+            extension.synchronize(device_id=self.context.device_id)
+
+
+def find(name="auto"):
+    """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu.
+
+    Raises EstimatorError for an unknown name, and for cudnn where no GPU answers.
+    """
+    if name == "cpu":
+        return _cpu("as asked")
+    if name not in NAMES:
+        nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
+        raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
+    try:
+        context = _answering_gpu()
+    except Exception as error:
+        reason = one_line(error)
+        if name == "cudnn":
+            raise EstimatorError(
+                f"device 'cudnn' does not work here ({reason}): it needs an NVIDIA GPU with its driver, and the "
+                "extra cuda120: pip install 'nnas[cuda120]'; or take device=cpu"
+            ) from error
+        return _cpu(f"no GPU answers: {reason}")
+    return _cudnn(context, "as asked" if name == "cudnn" else "a GPU answers")
+
+
+def _cpu(why):
+    processor = _processor()
+    return Device("cpu", get_extension_context("cpu"), _fingerprint(processor, "cpu"), f"device cpu: {processor} ({why})")
+
+
+def _cudnn(context, why):
+    processor = _gpu(context.device_id)
+    return Device("cudnn", context, _fingerprint(processor, "cudnn"), f"device cudnn: {processor} ({why})")
+
+
+def _fingerprint(processor, backend):
+    # nnabla's CPU functions run on one thread, and on a GPU one thread of the host starts the functions.
+    return {"processor": processor, "backend": backend, "nnabla": nn.__version__, "threads": 1}
+
+
+def _answering_gpu():
+    # Not import_extension_module: it logs an error where the extension is missing, which is no error for "auto".
+    extension = importlib.import_module("nnabla_ext.cudnn")
+    context = get_extension_context("cudnn", device_id="0")
+    with nn.context_scope(context), nn.auto_forward(False):
+        answer = F.relu(nn.Variable.from_numpy_array([-1.0, 2.0]))
+        answer.forward()
+    extension.synchronize(device_id=context.device_id)
+    if answer.d.tolist() != [0.0, 2.0]:
+        raise EstimatorError(f"the GPU answers {answer.d.tolist()} instead of [0.0, 2.0]")
+    return context
+
+
+def _processor():
+    """The CPU's model. Cloud machines are called just "AMD EPYC", so family and model number are added."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    fields = dict(re.findall(r"^([\w ]+?)\s*:[ \t]*(\S.*)$", text.split("\n\n")[0], re.MULTILINE))
+    if "model name" in fields and "cpu family" in fields:
+        return f"{fields['model name']} (family {fields['cpu family']}, model {fields.get('model', '?')})"
+    if "CPU part" in fields:
+        return f"{platform.machine()} (implementer {fields.get('CPU implementer', '?')}, part {fields['CPU part']})"
+    return fields.get("model name") or platform.processor() or platform.machine() or "unknown processor"
+
+
+def _gpu(device_id):
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", f"--id={device_id}"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EstimatorError(
+            f"nvidia-smi does not tell which GPU this is ({one_line(error)}), and a table needs to know; "
+            "install it, or take device=cpu"
+        ) from error

@@ -1,0 +1,184 @@
+"""Latency on a device, measured or from a table of measurements."""
+
+from pathlib import Path
+
+from estimators import device as devices
+from estimators import table as tables
+from estimators.base import Estimator, EstimatorError, Lack, MissingCost, Part
+from estimators.calibration import fit_factor
+from estimators.graph import GraphCopy, functions_of, one_line
+from estimators.profiler import Round, profile
+from estimators.signature import signature
+
+
+class Latency(Estimator):
+    """Inference latency of parts, in ms, from a table; what the table of this device lacks is measured.
+
+    device: a Device, or the name of one ("auto", "cpu", "cudnn").
+    folder: where the tables of devices are; this device's is made when something is measured.
+    table: path of one table to use instead, perhaps of another device: then nothing is ever measured.
+    batch: the batch size at which the network runs. rounds: how many an entry needs to be complete.
+    Raises EstimatorError for an unknown device, a damaged table, or one of another batch size.
+    """
+
+    unit = "ms"
+
+    def __init__(self, device="auto", folder="latency_tables", table=None, batch=1, rounds=8):
+        for name, value in (("batch", batch), ("rounds", rounds)):
+            if type(value) is not int or value < 1:
+                raise EstimatorError(f"latency: {name} has to be a whole number from 1 on, not {value!r}")
+        self.device = devices.find(device) if isinstance(device, str) else device
+        self.batch = batch
+        self.rounds = rounds
+        here = self.device.fingerprint
+        own_path = Path(folder) / tables.file_name(here, self.device.dtype, batch)
+        self.path = own_path if table is None else Path(table)
+        if table is None and not self.path.exists():
+            self.table = tables.Table(here, self.device.dtype, batch)
+        else:
+            self.table = tables.read(self.path)
+        if self.table.batch != batch:
+            raise EstimatorError(
+                f"the latency table {self.path} is of batch size {self.table.batch}, asked for is {batch}: "
+                f"set batch={self.table.batch}, or give another table"
+            )
+        self.measures_here = self.table.fingerprint == here and self.table.dtype == self.device.dtype
+        if table is None and not self.measures_here:
+            raise EstimatorError(
+                f"the latency table {self.path} has the name of this device's, but is of {self.table.fingerprint}, "
+                f"{self.table.dtype}: move it away, or ask for it with table={self.path}"
+            )
+
+    def description(self):
+        """See Estimator."""
+        return {
+            "estimator": "latency",
+            "unit": self.unit,
+            "device": dict(self.table.fingerprint),
+            "dtype": self.table.dtype,
+            "batch": self.batch,
+            "rounds": self.rounds,
+            "table": str(self.path),
+        }
+
+    def costs(self, parts, progress=None):
+        """See Estimator. The table is saved after every round, so that an interruption keeps what it has.
+
+        Raises MissingCost for what a table of another device lacks, and for what cannot be measured here.
+        """
+        signatures = [signature(part, self.table.dtype) if functions_of(part) else None for part in parts]
+        lacking = {}
+        for part, text in zip(parts, signatures, strict=True):
+            if text is not None and not self._complete(text):
+                lacking.setdefault(text, part)
+        if lacking:
+            self._need_this_device(lacking)
+            self._measure_lacking(lacking, progress)
+        return [0.0 if text is None else self.table.entries[text].measurement().median for text in signatures]
+
+    def whole(self, space_name):
+        """See Estimator."""
+        if not self.calibrated(space_name):
+            raise MissingCost(
+                f"the latency table {self.path} has no factor from sums of parts to whole networks",
+                [Lack(space_name, "no whole networks measured")],
+                self._advice(space_name),
+            )
+        calibration = self.table.calibration[space_name]
+        return calibration.factor, calibration.error
+
+    def calibrated(self, space_name):
+        """See Estimator."""
+        return space_name in self.table.calibration
+
+    def calibrate(self, space_name, parts, sums, progress=None):
+        """Measure whole networks and keep the factor from the sums of their parts in the table; see fit_factor.
+
+        Raises MissingCost, EstimatorError.
+        """
+        measured = [measurement.median for measurement in self._measure_now(parts, progress)]
+        factor, error = fit_factor(sums, measured)
+        self.table.calibration[space_name] = tables.Calibration(factor, error, len(measured))
+        self.table.write(self.path)
+
+    def measure(self, outputs, label, progress=None):
+        """The Measurement of the whole network behind some Variables, in ms; always anew, and not kept.
+
+        Raises MissingCost where it fails or where the table is of another device.
+        """
+        # Nobody says which leaves are data: all are copied, and those that hold nothing yet become random.
+        outputs = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
+        return self._measure_now([Part(outputs, (), label)], progress)[0]
+
+    def _measure_lacking(self, lacking, progress):
+        rounds = {text: self.rounds - self._rounds_of(text) for text in lacking}
+        failures = {}
+        for result in self._profile(lacking, rounds, progress):
+            failures |= result.failures
+            for text, figure in result.milliseconds.items():
+                self.table.add_round(text, lacking[text].label, figure, result.runs[text])
+            for text in result.failures:
+                # Whatever fails once is not trusted with what it gave before.
+                self.table.entries.pop(text, None)
+            self.table.write(self.path)
+        self._report_failures(lacking, failures)
+
+    def _measure_now(self, parts, progress):
+        """The Measurements of parts, interleaved, whatever the table holds."""
+        modules = dict(enumerate(parts))
+        self._need_this_device(modules)
+        entries = {number: tables.Entry(part.label, (), 0) for number, part in modules.items()}
+        failures = {}
+        for result in self._profile(modules, dict.fromkeys(modules, self.rounds), progress):
+            failures |= result.failures
+            for number, figure in result.milliseconds.items():
+                entries[number] = entries[number].with_round(figure, result.runs[number])
+        self._report_failures(modules, failures)
+        return [entry.measurement() for entry in entries.values()]
+
+    def _profile(self, parts, rounds, progress):
+        """Profile the copies of parts, {key: part}; what cannot be copied fails like what cannot be run."""
+        copies, failures = {}, {}
+        for key, part in parts.items():
+            try:
+                copies[key] = GraphCopy(part, self.device.context).forward
+            except EstimatorError as error:
+                failures[key] = error
+        if failures:
+            yield Round({}, {}, failures)
+        report = None
+        if progress is not None:
+
+            def report(done, total, key):
+                progress(done, total, f"measuring {parts[key].label}")
+
+        yield from profile(copies, self.device.synchronize, {key: rounds[key] for key in copies}, progress=report)
+
+    def _rounds_of(self, text):
+        entry = self.table.entries.get(text)
+        return 0 if entry is None else len(entry.rounds)
+
+    def _complete(self, text):
+        """Whether the table's entry will do: a table of another device is used as it is."""
+        return self._rounds_of(text) >= (self.rounds if self.measures_here else 1)
+
+    def _need_this_device(self, parts):
+        if not self.measures_here:
+            raise MissingCost(
+                f"the latency table {self.path} is of another device, so nothing can be measured here",
+                [Lack(part.label, signature(part, self.table.dtype)) for part in parts.values()],
+                self._advice(),
+            )
+
+    def _report_failures(self, parts, failures):
+        if failures:
+            raise MissingCost(
+                f"some parts could not be measured on {self.device.name}, and have no latency",
+                [Lack(parts[key].label, one_line(error)) for key, error in failures.items()],
+                "Take these candidates out of the space, or measure on another device",
+            )
+
+    def _advice(self, space_name="<space>"):
+        fingerprint = self.table.fingerprint
+        command = tables.command(space_name, fingerprint["backend"])
+        return f"On {fingerprint['processor']}, run: {command}"

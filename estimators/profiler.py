@@ -1,0 +1,102 @@
+"""Measuring what is given as functions without arguments: interleaved, warmed up, synchronized."""
+
+import gc
+import math
+import random
+import time
+from dataclasses import dataclass
+from statistics import median
+
+ROUND_SECONDS = 0.015  # how long one module is run in one round
+BATCH_SECONDS = 0.001  # how long it is run between two readings of the clock
+WARM_UP_RUNS = 3
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round gave.
+
+    milliseconds: {key: time of one run}, the median of the round's batches. runs: {key: runs in this round}.
+    failures: {key: exception} of the modules that failed in this round; they have no figure and take no
+    further part.
+    """
+
+    milliseconds: dict
+    runs: dict
+    failures: dict
+
+
+def profile(modules, synchronize, rounds, seed=0, clock=time.perf_counter, progress=None):
+    """Measure modules; a generator of a Round after every round.
+
+    modules: {key: run}, run() being one run. rounds: {key: how many rounds that module takes part in}.
+    synchronize: returns when all that was started is finished. clock: gives seconds.
+    progress: optional progress(done, total, key), after every module.
+
+    Every round takes all modules in a new order, so that a slow minute of the machine falls on all of them.
+    A round runs a module for about 15 ms, at least once: batches of runs of about 1 ms, each synchronized.
+    """
+    order = random.Random(seed)
+    batches = {}
+    waiting = {key: rounds[key] for key in modules if rounds[key] > 0}
+    done, total = 0, sum(waiting.values())
+    while waiting:
+        milliseconds, runs, failures = {}, {}, {}
+        keys = list(waiting)
+        order.shuffle(keys)
+        for key in keys:
+            try:
+                with _NoCollection():
+                    if key not in batches:
+                        batches[key] = _warm_up(modules[key], synchronize, clock)
+                    milliseconds[key] = 1000 * _time(modules[key], *batches[key], synchronize, clock)
+            except Exception as error:  # whatever one module raises, the others are measured
+                failures[key] = error
+                done += waiting.pop(key)
+            else:
+                runs[key] = math.prod(batches[key])
+                waiting[key] -= 1
+                done += 1
+            if progress is not None:
+                progress(done, total, key)
+        waiting = {key: left for key, left in waiting.items() if left > 0}
+        yield Round(milliseconds, runs, failures)
+
+
+def _warm_up(run, synchronize, clock):
+    """(runs in a batch, batches in a round) after a few runs, the first of which allocate and choose algorithms."""
+    seconds = []
+    for _ in range(WARM_UP_RUNS):
+        synchronize()
+        start = clock()
+        run()
+        synchronize()
+        seconds.append(clock() - start)
+    one_run = max(min(seconds), 1e-7)
+    runs = max(1, round(BATCH_SECONDS / one_run))
+    return runs, max(1, round(ROUND_SECONDS / (runs * one_run)))
+
+
+def _time(run, runs, batches, synchronize, clock):
+    run()  # the caches are another module's
+    seconds = []
+    for _ in range(batches):
+        synchronize()
+        start = clock()
+        for _ in range(runs):
+            run()
+        synchronize()
+        seconds.append((clock() - start) / runs)
+    return median(seconds)
+
+
+class _NoCollection:
+    """No garbage collection meanwhile: it would be timed."""
+
+    def __enter__(self):
+        self._enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_):
+        if self._enabled:
+            gc.enable()

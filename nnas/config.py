@@ -1,0 +1,116 @@
+"""The command line and the configuration files: composed by Hydra, with errors of one line."""
+
+import argparse
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import nnas
+from nnas.errors import NnasError, nearest
+
+
+def folder():
+    """Where the configuration files are: in the package as installed, or beside it in a checkout."""
+    package = Path(nnas.__file__).resolve().parent
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+def commands(config_dir=None):
+    """The names that --config-name takes."""
+    folders = [folder(), *([Path(config_dir)] if config_dir else [])]
+    return sorted({path.stem for one in folders for path in one.glob("*.yaml")})
+
+
+def parse(arguments):
+    """Return (config name, config dir or None, what to do: 'run' or 'show', overrides) of a command line."""
+    parser = argparse.ArgumentParser(
+        prog="nnas", usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
+        description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.", allow_abbrev=False)
+    parser.add_argument("--config-name", "-cn", metavar="COMMAND", help="a file of conf/ or of --config-dir, without .yaml")
+    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="a folder with configuration files of your own")
+    parser.add_argument("--cfg", choices=["job"], help="show the configuration and do nothing")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values to change, in Hydra's grammar")
+    known = parser.parse_intermixed_args(arguments)
+    name, overrides = known.config_name, known.overrides
+    if name is None and overrides and "=" not in overrides[0]:
+        name, *overrides = overrides
+    if name is None:
+        raise NnasError(f"no command is given; say --config-name=COMMAND, with one of {', '.join(commands(known.config_dir))}")
+    return name.removesuffix(".yaml"), known.config_dir, "show" if known.cfg else "run", overrides
+
+
+def load(name, config_dir, overrides):
+    """The composed configuration."""
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise NnasError(f"--config-dir={config_dir}: there is no such folder")
+    possible = commands(config_dir)
+    if name not in possible:
+        raise NnasError(f"--config-name={name}: there is no such configuration{nearest(name, possible)} (there are "
+                        f"{', '.join(possible)})")
+    searchpath = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    with initialize_config_dir(str(folder()), version_base="1.3"):
+        try:
+            config = compose(name, overrides + searchpath)
+            OmegaConf.resolve(config)
+        except MissingConfigException as error:
+            raise NnasError(_missing(error)) from None
+        except (HydraException, OmegaConfBaseException) as error:
+            raise NnasError(_explained(error, name, searchpath, overrides)) from None
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise NnasError(f"{missing[0]} is not given; add {missing[0]}=... to the command")
+    return config
+
+
+def build(config, **arguments):
+    """The object that a configuration describes by _target_; errors of its constructor come through as they are."""
+    try:
+        return instantiate(config, _convert_="all", **arguments)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, (NnasError, ValueError)):
+            raise cause from None
+        raise NnasError(one_line(error)) from None
+
+
+def one_line(error):
+    return " ".join(str(error).split())
+
+
+def _missing(error):
+    wanted = error.missing_cfg_file or ""
+    group, _, option = wanted.rpartition("/")
+    options = error.options or []
+    return f"{group or 'configuration'}={option}: there is no such option{nearest(option, options)} (there are {', '.join(options)})"
+
+
+def _explained(error, name, searchpath, overrides):
+    """Which of the overrides is at fault, with the nearest key that there is."""
+    try:
+        keys = _keys(compose(name, searchpath))
+    except (HydraException, OmegaConfBaseException):
+        keys = []
+    for override in overrides:
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+        except HydraException:
+            return f"{override}: it is not of the form key=value"
+        key = parsed.key_or_group
+        if not parsed.is_add() and key not in keys and not (folder() / key).is_dir():
+            return f"{override}: there is no key {key!r}{nearest(key, keys)} (--cfg job shows them all)"
+    return one_line(error)
+
+
+def _keys(node, prefix=""):
+    keys = []
+    if isinstance(node, (DictConfig, ListConfig)):
+        items = node.items_ex(resolve=False) if isinstance(node, DictConfig) else ()
+        for key, value in items:
+            keys += [f"{prefix}{key}", *_keys(value, f"{prefix}{key}.")]
+    return keys

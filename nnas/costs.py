@@ -1,0 +1,137 @@
+"""The cost of every architecture of a space, as a sum of terms that depend on its choices."""
+
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite, prod
+
+from nnas.errors import NnasError
+from nnas.files import read_json
+
+LARGEST_GROUP = 200_000
+
+
+@dataclass(frozen=True)
+class Term:
+    """A cost that counts when all of `when`, pairs of (decision, option), is chosen; label: for people."""
+
+    when: tuple
+    cost: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Costs:
+    """terms: sums of parts, in `unit`. factor: from a sum to the whole network, and its relative error.
+    description: of the estimator and its device, as kept in costs.json."""
+
+    unit: str
+    terms: tuple
+    factor: float = 1.0
+    error: float = 0.0
+    description: dict = None
+
+    def cost(self, choices):
+        """The cost of an architecture, in `unit`."""
+        return self.factor * self.sum_of_parts(choices)
+
+    def sum_of_parts(self, choices):
+        return sum(term.cost for term in self.terms
+                   if all(choices.get(decision) == option for decision, option in term.when))
+
+    def expected(self, probabilities):
+        """The mean cost when decisions are drawn independently; probabilities: {decision: {option: probability}}."""
+        return self.factor * sum(term.cost * prod(probabilities[decision][option] for decision, option in term.when)
+                                 for term in self.terms)
+
+    def to_json(self):
+        return {"unit": self.unit, "factor": self.factor, "error": self.error, "description": self.description,
+                "terms": [{"when": dict(term.when), "cost": term.cost, "label": term.label} for term in self.terms]}
+
+    @classmethod
+    def from_json(cls, content, source):
+        try:
+            terms = tuple(Term(tuple(term["when"].items()), float(term["cost"]), term["label"]) for term in content["terms"])
+            costs = cls(content["unit"], terms, float(content["factor"]), float(content["error"]), content["description"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise NnasError(f"{source}: it is not a cost file ({error!r}); remove the run folder and search again") from None
+        wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
+        if wrong or not costs.factor > 0:
+            raise NnasError(f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is not a positive number; "
+                            "remove the run folder and search again")
+        return costs
+
+
+def load_costs(path):
+    """{constraint: Costs} of a costs.json."""
+    content = read_json(path, "a cost file")
+    if not isinstance(content, dict):
+        raise NnasError(f"{path}: it is not a cost file; remove the run folder and search again")
+    return {name: Costs.from_json(costs, path) for name, costs in content.items()}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Decisions whose costs depend on each other. assignments: every way to choose its active decisions, as
+    (choices, (cost in the first of the tables, in the second, ...))."""
+
+    assignments: tuple
+
+
+def groups(space, tables):
+    """Cut a space into groups, whose costs add up: the cost of an architecture is the sum over its groups.
+
+    tables: a list of Costs; their fixed terms are a group without decisions.
+    """
+    links = {decision.name: {decision.name} for decision in space.decisions}
+    related = [site.when + ((decision.name, None),) for decision in space.decisions for site in decision.sites]
+    related += [term.when for costs in tables for term in costs.terms]
+    for names in ({name for name, _ in when} for when in related):
+        together = set().union(*(links[name] for name in names))
+        for name in together:
+            links[name] = together
+    found = [_group(space, {}, (), tables)]
+    for names in {id(names): names for names in links.values()}.values():
+        found.append(_group(space, names, [d for d in space.decisions if d.name in names], tables))
+    return found
+
+
+def _group(space, names, decisions, tables):
+    size = prod(len(decision.options) for decision in decisions)
+    if size > LARGEST_GROUP:
+        raise NnasError(f"the decisions {', '.join(sorted(names))} of {space.name} depend on each other in {size} ways; at most "
+                        f"{LARGEST_GROUP} can be listed: nest fewer decisions in one another")
+    terms = [[term for term in costs.terms if {name for name, _ in term.when} <= set(names) and bool(term.when) == bool(names)]
+             for costs in tables]
+    assignments = {}
+    for options in product(*(decision.options for decision in decisions)):
+        given = dict(zip((decision.name for decision in decisions), options, strict=True))
+        choices = {}
+        for decision in decisions:
+            if decision.is_active(choices):
+                choices[decision.name] = given[decision.name]
+        key = tuple(choices.items())
+        if key not in assignments:
+            assignments[key] = choices, tuple(
+                costs.factor * sum(term.cost for term in own if all(choices.get(name) == option for name, option in term.when))
+                for costs, own in zip(tables, terms, strict=True))
+    return Group(tuple(assignments.values()))
+
+
+def extremes(space, costs):
+    """The cost of the cheapest and of the dearest architecture of a space."""
+    per_group = [[cost for _, (cost,) in group.assignments] for group in groups(space, [costs])]
+    return sum(map(min, per_group)), sum(map(max, per_group))
+
+
+def cost_table(parts, costs, estimator, space_name):
+    """Costs from the parts of a space (see deciders.Costing) and the numbers an estimator gave for them."""
+    factor, error = estimator.whole(space_name)
+    terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, costs, strict=True))
+    return Costs(estimator.unit, terms, factor, error, estimator.description())
+
+
+def write_form(tables):
+    """What costs.json keeps of {constraint: Costs}."""
+    return {name: costs.to_json() for name, costs in tables.items()}
+
+

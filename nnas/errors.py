@@ -1,0 +1,28 @@
+"""The error of nnas."""
+
+from difflib import get_close_matches
+
+
+class NnasError(Exception):
+    """What the user can mend. Its text is one line: what was given, what was possible, what to do next."""
+
+
+def nearest(given, possible):
+    """A hint ', did you mean X?' for a misspelt name, or an empty string."""
+    matches = get_close_matches(str(given), [str(name) for name in possible], n=1, cutoff=0.5)
+    return f", did you mean {matches[0]!r}?" if matches else ""
+
+
+def check_positive_integer(name, value, least=1):
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise NnasError(f"{name}={value!r}: it must be an integer of at least {least}")
+    return value
+
+
+def check_number(name, value, least, most=float("inf"), *, open_below=False):
+    """Return value as a float in [least, most], or in (least, most] with open_below."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (least < value if open_below else least <= value) or not value <= most:
+        interval = f"{'(' if open_below else '['}{least:g}, {most:g}]"
+        raise NnasError(f"{name}={value!r}: it must be a number in {interval}")
+    return float(value)

@@ -1,0 +1,142 @@
+"""Layers in nnabla's functional style. The mode tells what differs between uses of one network."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import nnabla as nn
+import nnabla.functions as F
+import numpy as np
+from nnabla.initializer import ConstantInitializer, NormalInitializer
+from nnabla.parameter import get_parameter_or_create
+
+BATCH_NORMALIZATION_EPSILON = 1e-5
+ACTIVATIONS = {None: lambda x: x, "relu": F.relu, "relu6": F.relu6, "swish": F.swish}
+
+
+class Outputs(NamedTuple):
+    """What a network returns. logits: (N, classes); auxiliary: the logits of an auxiliary head, or None."""
+
+    logits: nn.Variable
+    auxiliary: nn.Variable = None
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The use of a network.
+
+    statistics: of batch normalization: 'batch' (and the running ones follow), 'running', 'scratch' (of the batch,
+    nothing kept) or 'folded' (no batch normalization: it is part of the convolution before it).
+    training: whether dropout, drop path and auxiliary heads are there. affine: scale and shift after normalizing.
+    """
+
+    statistics: str
+    training: bool = False
+    affine: bool = True
+
+
+TRAINING = Mode("batch", training=True)
+SAMPLED_EVALUATION = Mode("scratch")
+EVALUATION = Mode("running")
+SHIPPED = Mode("folded")
+
+
+def conv_bn(x, outmaps, kernel, mode, name, stride=1, activation=None):
+    """Convolution ('same' padding for odd kernels), batch normalization, activation; x: (N, C, H, W)."""
+    with nn.parameter_scope(name):
+        weight = _weight((outmaps, x.shape[1], kernel, kernel), kernel * kernel * outmaps)
+        y = F.convolution(x, weight, _folded_bias(outmaps, mode), **_window(kernel, stride))
+        return ACTIVATIONS[activation](_normalized(y, mode))
+
+
+def depthwise_conv_bn(x, kernel, mode, name, stride=1, activation=None):
+    """Depthwise convolution, batch normalization, activation; x: (N, C, H, W)."""
+    maps = x.shape[1]
+    with nn.parameter_scope(name):
+        weight = _weight((maps, kernel, kernel), kernel * kernel)
+        y = F.depthwise_convolution(x, weight, _folded_bias(maps, mode), **_window(kernel, stride))
+        return ACTIVATIONS[activation](_normalized(y, mode))
+
+
+def global_average_pooling(x):
+    """(N, C, H, W) to (N, C, 1, 1)."""
+    return F.global_average_pooling(x)
+
+
+def dropout(x, rate, mode):
+    return F.dropout(x, rate) if mode.training and rate > 0 else x
+
+
+def affine(x, outmaps, name):
+    """Fully connected layer over all axes but the first: (N, ...) to (N, outmaps)."""
+    inputs = int(np.prod(x.shape[1:]))
+    with nn.parameter_scope(name):
+        weight = get_parameter_or_create("W", (inputs, outmaps), NormalInitializer(sqrt(1 / inputs)))
+        return F.affine(x, weight, get_parameter_or_create("b", (outmaps,), ConstantInitializer(0)))
+
+
+def inverted_residual(x, outmaps, expansion, kernel, stride, mode, name):
+    """Expansion by a 1x1, depthwise and projecting convolution, with a shortcut where shapes allow (MobileNetV2)."""
+    with nn.parameter_scope(name):
+        y = conv_bn(x, x.shape[1] * expansion, 1, mode, "expand", activation="relu6") if expansion > 1 else x
+        y = depthwise_conv_bn(y, kernel, mode, "depthwise", stride, activation="relu6")
+        y = conv_bn(y, outmaps, 1, mode, "project")
+    return y + x if y.shape == x.shape else y
+
+
+def fold(parameters):
+    """Arrays of a network with batch normalization -> arrays of the same network in the mode SHIPPED.
+
+    parameters: {name: float32 array}. A convolution and its batch normalization are known by their common scope:
+    W -> W s and b = beta - mean s with s = gamma / sqrt(variance + epsilon) for each output map.
+    """
+    folded = dict(parameters)
+    for name in parameters:
+        scope, _, last = name.rpartition("/")
+        if last != "mean":
+            continue
+        mean, variance = folded.pop(f"{scope}/mean"), folded.pop(f"{scope}/variance")
+        gamma = folded.pop(f"{scope}/gamma", np.ones_like(mean))
+        beta = folded.pop(f"{scope}/beta", np.zeros_like(mean))
+        weight = folded[f"{scope}/W"]
+        scale = gamma / np.sqrt(variance + np.float32(BATCH_NORMALIZATION_EPSILON))
+        folded[f"{scope}/W"] = weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1))
+        folded[f"{scope}/b"] = (beta - mean * scale).reshape(-1)
+    return folded
+
+
+def is_decayed(name):
+    """Whether weight decay applies to the parameter: to weights, neither to biases nor to batch normalization."""
+    return name.rpartition("/")[2] == "W"
+
+
+def _window(kernel, stride):
+    return {"pad": (kernel // 2,) * 2, "stride": (stride,) * 2}
+
+
+def _weight(shape, fan_out):
+    return get_parameter_or_create("W", shape, NormalInitializer(sqrt(2 / fan_out)))
+
+
+def _folded_bias(maps, mode):
+    if mode.statistics != "folded":
+        return None
+    # Small and not zero, so that a network that is only measured does not compute on zeros.
+    return get_parameter_or_create("b", (maps,), NormalInitializer(0.1))
+
+
+def _normalized(y, mode):
+    if mode.statistics == "folded":
+        return y
+    shape = (1, y.shape[1], 1, 1)
+    gamma = beta = None
+    if mode.affine:
+        gamma = get_parameter_or_create("gamma", shape, ConstantInitializer(1))
+        beta = get_parameter_or_create("beta", shape, ConstantInitializer(0))
+    if mode.statistics == "scratch":
+        mean, variance = nn.Variable(shape), nn.Variable(shape)
+    else:
+        mean = get_parameter_or_create("mean", shape, ConstantInitializer(0), need_grad=False)
+        variance = get_parameter_or_create("variance", shape, ConstantInitializer(1), need_grad=False)
+    return F.batch_normalization(y, beta, gamma, mean, variance, eps=BATCH_NORMALIZATION_EPSILON,
+                                 batch_stat=mode.statistics != "running")

@@ -1,0 +1,107 @@
+"""The files of a run."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import yaml
+
+from nnas import checkpoint
+from nnas.errors import NnasError
+from nnas.files import write_text
+
+
+class RunFolder:
+    """The folder of one run; see ARCHITECTURE.md for what each file holds."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.space = self.path / "space.json"
+        self.costs = self.path / "costs.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.architecture = self.path / "architecture.json"
+        self.supernet = self.path / "supernet.h5"
+        self.weights = self.path / "weights.h5"
+        self.network = self.path / "network.nnp"
+        self.summary = self.path / "summary.json"
+        self.checkpoints = self.path / "checkpoint"
+
+    def append(self, record):
+        with open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def records(self):
+        """The records of metrics.jsonl; a last line that was not written to its end is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def save_checkpoint(self, phase, number, state):
+        checkpoint.save(self.checkpoints, number, {"phase": phase, "records": len(self.records()), "state": state})
+
+    def load_checkpoint(self, phase):
+        """The state of the newest checkpoint of a phase, or None, and notes on damaged ones.
+
+        Records that are newer than the checkpoint are removed, since they will be written again."""
+        state, notes = checkpoint.load(self.checkpoints)
+        if state is None or state["phase"] != phase:
+            return None, notes
+        self._keep_records(state["records"])
+        return state["state"], notes
+
+    def forget_records_of(self, phases):
+        """Remove the records of phases that start anew."""
+        records = self.records()
+        self._keep_records(next((i for i, record in enumerate(records) if record["phase"] in phases), len(records)))
+
+    def _keep_records(self, count):
+        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in self.records()[:count]))
+
+
+def open_run(path, command, config):
+    """Return (RunFolder, whether it is resumed); config: plain values, without run_dir.
+
+    A folder of another configuration is refused, naming what differs; so is one that holds something else."""
+    if path is None:
+        path = _new_path(command)
+    run = RunFolder(path)
+    if run.config.exists():
+        _check_same(run, config)
+        return run, True
+    if run.path.is_dir() and any(run.path.iterdir()):
+        raise NnasError(f"run_dir={path}: the folder holds files that are not of a run; choose another one")
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_text(run.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    return run, False
+
+
+def _new_path(command):
+    stem = Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{command}"
+    path, number = stem, 1
+    while path.exists():
+        number += 1
+        path = stem.with_name(f"{stem.name}_{number}")
+    return path
+
+
+def _check_same(run, config):
+    try:
+        before = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise NnasError(f"{run.config}: it cannot be read ({' '.join(str(error).split())}); choose another run_dir") from None
+    old, new = dict(_leaves(before)), dict(_leaves(config))
+    different = sorted(key for key in old.keys() | new.keys() if old.get(key, _leaves) != new.get(key, _leaves))
+    if different:
+        shown = ", ".join(f"{key} (there {old.get(key, 'absent')}, now {new.get(key, 'absent')})" for key in different[:5])
+        raise NnasError(f"run_dir={run.path}: it belongs to a run of another configuration, which differs in {shown}; choose "
+                        "another run_dir, or the configuration of that run")
+
+
+def _leaves(value, key=""):
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

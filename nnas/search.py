@@ -1,0 +1,125 @@
+"""The search loop: a generator of progress, one item an update of the weights."""
+
+import time
+
+import nnabla as nn
+import numpy as np
+
+from nnas.classifier import ClassifierGraph
+from nnas.data.batches import TrainingBatches, evaluation_batches
+from nnas.deciders import Sampled
+from nnas.layers import SAMPLED_EVALUATION, TRAINING
+from nnas.progress import Progress
+from nnas.randomness import generator, seed_initializers
+from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
+
+
+class Supernet:
+    """All architectures of a space over shared weights: one graph to train a path and one to evaluate it."""
+
+    def __init__(self, network, task, micro_batch, validation_batch, seed):
+        self._decide = Sampled()
+        seed_initializers(seed, "search")
+        with nn.parameter_scope("", {}):
+            self.training = ClassifierGraph(network, self._decide, TRAINING, task, micro_batch)
+            self.evaluation = ClassifierGraph(network, self._decide, SAMPLED_EVALUATION, task, validation_batch)
+            self.trained = nn.get_parameters()
+            self.parameters = nn.get_parameters(grad_only=False)
+            touched = self._decide.parameters(self.training.loss)
+        self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
+
+    def select(self, choices):
+        """Make the path of an architecture the active one; returns the names of its trained parameters."""
+        self._decide.select(choices)
+        return self._touched(choices)
+
+    def accuracy(self, choices, images, labels, count=None):
+        """The share of the first `count` samples (all by default) that a path classifies rightly, with the batch's
+        own statistics: running ones belong to no path."""
+        self._decide.select(choices)
+        return 1 - float(self.evaluation.evaluate(images, labels)[:count].mean())
+
+
+class Search:
+    """Alternates weight updates on sampled paths with updates of the searcher.
+
+    data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
+    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training.
+    """
+
+    def __init__(self, network, data, task, searcher, solver, warmup_epochs, epochs, micro_batch, micro_batches,
+                 validation_batch, steps_per_update, communicator, seed):
+        self.searcher = searcher
+        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed)
+        self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
+        self._batches = TrainingBatches(data.training, micro_batch, micro_batches, seed)
+        self._validation = data.validation
+        self._validation_batch = validation_batch
+        self._warmup_epochs = warmup_epochs
+        self._epochs = warmup_epochs + epochs
+        self._steps_per_update = steps_per_update
+        self._seed = seed
+        self._epoch = 0
+
+    def __iter__(self):
+        """Yield Progress after every weight update, from the epoch where it stands."""
+        for epoch in range(self._epoch, self._epochs):
+            warmup = epoch < self._warmup_epochs
+            phase = "warmup" if warmup else "search"
+            start, figures = time.monotonic(), []
+            for step in range(self._batches.steps):
+                figures.append(self._weight_step(phase, epoch, step))
+                if not warmup and (step + 1) % self._steps_per_update == 0:
+                    figures.append(self.searcher.step(self._evaluator(epoch, step)))
+                record = None
+                if step + 1 == self._batches.steps:
+                    self._epoch = epoch + 1
+                    record = {"phase": phase, "epoch": epoch + 1, "seconds": round(time.monotonic() - start, 3),
+                              **_means(figures), **self._standing()}
+                yield Progress(phase, epoch + 1, self._epochs, step + 1, self._batches.steps, record)
+
+    def accuracy(self, choices):
+        """Of an architecture with the shared weights, over the whole validation split."""
+        right = sum(self._supernet.accuracy(choices, images, labels, count) * count
+                    for images, labels, count in evaluation_batches(self._validation, self._validation_batch))
+        return right / len(self._validation)
+
+    def weights(self):
+        """{name: array} of the supernet."""
+        return parameter_arrays(self._supernet.parameters)
+
+    def state(self):
+        return {"epoch": self._epoch, "weights": self.weights(), "update": self._update.state(),
+                "searcher": self.searcher.state()}
+
+    def restore(self, state):
+        self._epoch = state["epoch"]
+        set_parameters(self._supernet.parameters, state["weights"], "the checkpoint")
+        self._update.restore(state["update"])
+        self.searcher.restore(state["searcher"])
+
+    def _weight_step(self, phase, epoch, step):
+        active = self._supernet.select(self.searcher.sample())
+        learning_rate = cosine(self._update.learning_rate, epoch * self._batches.steps + step,
+                               self._epochs * self._batches.steps)
+        loss, error = self._update.step(self._supernet.training, self._batches.step(phase, epoch, step), active,
+                                        learning_rate, (phase, epoch, step))
+        return {"loss": loss, "error": error}
+
+    def _evaluator(self, epoch, step):
+        """All architectures of one update are judged on the same validation samples."""
+        random = generator(self._seed, "validation", epoch, step)
+        indices = random.permutation(len(self._validation))
+        images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
+        return lambda choices: self._supernet.accuracy(choices, images, labels)
+
+    def _standing(self):
+        best = self.searcher.best()
+        return {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+
+
+def _means(figures):
+    """The means of the figures of each name, over the items that have it; of the baseline the last one."""
+    names = dict.fromkeys(name for one in figures for name in one)
+    values = {name: [one[name] for one in figures if name in one] for name in names}
+    return {name: list_[-1] if name == "baseline" else float(np.mean(list_)) for name, list_ in values.items()}

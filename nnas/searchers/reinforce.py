@@ -1,0 +1,117 @@
+"""ProxylessNAS with REINFORCE (Cai, Zhu, Han: ProxylessNAS, ICLR 2019, section 3.3 and appendix)."""
+
+import nnabla as nn
+import numpy as np
+
+from nnas.errors import check_number, check_positive_integer
+from nnas.objectives import most_probable
+from nnas.randomness import generator
+from nnas.updates import restore_solver, solver_state
+
+
+class Reinforce:
+    """Learns a probability of every option from rewards of sampled architectures.
+
+    samples: architectures an update. baseline_decay: beta of b <- beta mean(R) + (1 - beta) b, applied after the use
+    of b. start_from_first: whether b starts at the first mean reward instead of 0, with which the first update would
+    have no baseline. make_solver: a function to a nnabla solver for the alphas, Adam with betas (0, 0.999) in the
+    paper.
+    """
+
+    def __init__(self, space, constraints, objective, make_solver, communicator, seed, samples=10, baseline_decay=0.9,
+                 start_from_first=True):
+        self._space = space
+        self._constraints = constraints
+        self._objective = objective
+        self._communicator = communicator
+        self._samples = check_positive_integer("searcher.samples", samples)
+        self._decay = check_number("searcher.baseline_decay", baseline_decay, 0, 1)
+        self._generator = generator(seed, "reinforce")
+        self.baseline = None if start_from_first else 0.0
+        self._alphas = {}
+        for decision in space.decisions:
+            self._alphas[decision.name] = nn.Variable((len(decision.options),), need_grad=True)
+            self._alphas[decision.name].d = 0
+        self._solver = make_solver()
+        self._solver.set_parameters(self._alphas)
+
+    def sample(self):
+        """Choices drawn from the present probabilities, each decision with a draw of its own."""
+        probabilities = self._probabilities()
+        return self._space.complete(lambda decision: decision.options[
+            self._generator.choice(len(decision.options), p=probabilities[decision.name])])
+
+    def step(self, evaluate):
+        """Make one update; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
+        sampled = [self.sample() for _ in range(self._samples)]
+        accuracies = [evaluate(choices) for choices in sampled]
+        rewards = [self._objective(accuracy, self.costs(choices), self._constraints)
+                   for choices, accuracy in zip(sampled, accuracies, strict=True)]
+        self._update(sampled, rewards)
+        return {"reward": float(np.mean(rewards)), "baseline": self.baseline,
+                "validation_error": 1 - float(np.mean(accuracies))}
+
+    def best(self):
+        """The most probable choices that keep the bounds."""
+        return most_probable(self._space, self._named(np.log, self._probabilities()), self._constraints)
+
+    def costs(self, choices):
+        """{constraint: predicted cost} of an architecture."""
+        return {one.name: one.costs.cost(choices) for one in self._constraints}
+
+    def figures(self):
+        """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
+        probabilities = self._probabilities()
+        named = self._named(lambda p: p, probabilities)
+        entropies = [float(-(p * np.log(p)).sum() / np.log(len(p))) for p in probabilities.values() if len(p) > 1]
+        return {"entropy": float(np.mean(entropies)) if entropies else 0.0,
+                "expected_cost": {one.name: one.costs.expected(named) for one in self._constraints}}
+
+    def gradient(self, sampled, rewards, baseline):
+        """{decision: array}: the mean over samples of (R - b) (p - onehot), the gradient of the negative expected
+        reward; a decision that a sample did not reach gets nothing from it."""
+        gradient = {}
+        for decision in self._space.decisions:
+            probabilities = self._probabilities()[decision.name]
+            total = np.zeros_like(probabilities)
+            for choices, reward in zip(sampled, rewards, strict=True):
+                if decision.name in choices:
+                    onehot = np.zeros_like(probabilities)
+                    onehot[decision.options.index(choices[decision.name])] = 1
+                    total += (reward - baseline) * (probabilities - onehot)
+            gradient[decision.name] = total / len(sampled)
+        return gradient
+
+    def state(self):
+        return {"alphas": {name: alpha.d.copy() for name, alpha in self._alphas.items()},
+                "baseline": self.baseline, "solver": solver_state(self._solver),
+                "generator": self._generator.bit_generator.state}
+
+    def restore(self, state):
+        for name, alpha in self._alphas.items():
+            alpha.d = state["alphas"][name]
+        self.baseline = state["baseline"]
+        restore_solver(self._solver, state["solver"])
+        self._generator.bit_generator.state = state["generator"]
+
+    def _update(self, sampled, rewards):
+        mean = float(np.mean(rewards))
+        if self.baseline is None:
+            self.baseline = mean
+        for name, gradient in self.gradient(sampled, rewards, self.baseline).items():
+            self._alphas[name].g = gradient
+        self._communicator.average([alpha.grad for alpha in self._alphas.values()])
+        self._solver.update()
+        self.baseline = self._decay * mean + (1 - self._decay) * self.baseline
+
+    def _probabilities(self):
+        return {name: _softmax(alpha.d.astype(np.float64)) for name, alpha in self._alphas.items()}
+
+    def _named(self, function, probabilities):
+        return {decision.name: dict(zip(decision.options, function(probabilities[decision.name]), strict=True))
+                for decision in self._space.decisions}
+
+
+def _softmax(alphas):
+    exponentials = np.exp(alphas - alphas.max())
+    return exponentials / exponentials.sum()

@@ -1,0 +1,73 @@
+"""Layers: what the modes change, and folding."""
+
+import nnabla as nn
+import nnabla.functions as F
+import numpy as np
+import pytest
+from conftest import small_mobilenet
+
+from nnas.deciders import Fixed
+from nnas.layers import EVALUATION, SAMPLED_EVALUATION, SHIPPED, TRAINING, Mode, conv_bn, fold, inverted_residual, is_decayed
+from nnas.updates import parameter_arrays, set_parameters
+
+
+def test_folded_network_gives_the_logits_of_the_trained_one(random):
+    network = small_mobilenet()
+    choices = {"stage1_block1": "e3_k5", "stage1_block2": "skip", "stage2_block1": "e6_k7", "stage2_block2": "e3_k3"}
+    x = nn.Variable.from_numpy_array(random.normal(size=(3, 1, 8, 8)))
+    with nn.parameter_scope("", {}):
+        trained = network(x, Fixed(choices), EVALUATION).logits
+        parameters = nn.get_parameters(grad_only=False)
+        for name, parameter in parameters.items():
+            parameter.d = random.uniform(0.5, 1.5, parameter.shape) if name.endswith("variance") else random.normal(size=parameter.shape)
+        arrays = parameter_arrays(parameters)
+    with nn.parameter_scope("", {}):
+        shipped = network(x, Fixed(choices), SHIPPED).logits
+        set_parameters(nn.get_parameters(grad_only=False), fold(arrays), "the folded weights")
+        assert not any("mean" in name or "gamma" in name for name in nn.get_parameters(grad_only=False))
+    trained.forward()
+    shipped.forward()
+    np.testing.assert_allclose(shipped.d, trained.d, rtol=2e-4, atol=2e-4 * np.abs(trained.d).max())
+
+
+def test_folding_without_scale_and_shift(random):
+    x = nn.Variable.from_numpy_array(random.normal(size=(2, 3, 5, 5)))
+    y = conv_bn(x, 4, 3, Mode("running", affine=False), "c")
+    parameters = nn.get_parameters(grad_only=False)
+    assert set(parameters) == {"c/W", "c/mean", "c/variance"}
+    parameters["c/mean"].d = random.normal(size=(1, 4, 1, 1))
+    parameters["c/variance"].d = random.uniform(0.5, 2, size=(1, 4, 1, 1))
+    folded = fold(parameter_arrays(parameters))
+    z = F.convolution(x, nn.Variable.from_numpy_array(folded["c/W"]), nn.Variable.from_numpy_array(folded["c/b"]), pad=(1, 1))
+    nn.forward_all([y, z])
+    np.testing.assert_allclose(z.d, y.d, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode, moves", [(TRAINING, True), (SAMPLED_EVALUATION, False), (EVALUATION, False)])
+def test_only_training_moves_the_running_statistics(mode, moves, random):
+    x = nn.Variable.from_numpy_array(random.normal(3, 2, size=(8, 2, 4, 4)))
+    conv_bn(x, 3, 1, TRAINING, "c")
+    y = conv_bn(x, 3, 1, mode, "c")
+    parameters = nn.get_parameters(grad_only=False)
+    before = parameter_arrays(parameters)
+    y.forward()
+    changed = {name for name, array in parameter_arrays(parameters).items() if not np.array_equal(array, before[name])}
+    assert changed == ({"c/mean", "c/variance"} if moves else set())
+    normalized = mode is not EVALUATION
+    assert np.allclose(y.d.mean(axis=(0, 2, 3)), 0, atol=1e-5) == normalized
+
+
+def test_shortcut_only_where_shapes_allow(random):
+    x = nn.Variable.from_numpy_array(random.normal(size=(1, 4, 6, 6)))
+    same = inverted_residual(x, 4, 3, 3, 1, SHIPPED, "a")
+    wider = inverted_residual(x, 6, 3, 3, 1, SHIPPED, "b")
+    assert same.parent.info.type_name == "Add2" and wider.parent.info.type_name == "Convolution"
+    assert inverted_residual(x, 4, 3, 3, 2, SHIPPED, "c").shape == (1, 4, 3, 3)
+    for parameter in nn.get_parameters().values():
+        parameter.d = 0
+    same.forward()
+    np.testing.assert_array_equal(same.d, x.d)
+
+
+def test_decay_is_for_weights():
+    assert is_decayed("stem/W") and not any(map(is_decayed, ("stem/b", "stem/gamma", "stem/beta")))
