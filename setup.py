@@ -5,7 +5,9 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-CONFIGS = sorted({"nnas.conf", *(f"nnas.conf.{folder.name}" for folder in (ROOT / "conf").iterdir() if folder.is_dir())})
+CONFIGS = sorted(
+    {"nnas.conf", *(f"nnas.conf.{folder.name}" for folder in (ROOT / "conf").iterdir() if folder.is_dir())}
+)
 
 setup(
     name="nnas",
@@ -42,5 +44,5 @@ setup(
         ],
         "dev": ["pytest>=8", "ruff>=0.6", "matplotlib>=3.7"],
     },
-    entry_points={"console_scripts": ["nnas=nnas.app:command_line"]},
+    entry_points={"console_scripts": ["nnas=nnas.__main__:command_line"]},
 )

@@ -1,6 +1,5 @@
 """The commands: the only reader of the configuration, and where spaces, searchers and estimators meet."""
 
-import logging
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from estimators.base import EstimatorError
 from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.checkpoint import read_arrays, write_arrays
-from nnas.costs import Costs, cost_table, load_costs
+from nnas.costs import Costs, Term, load_costs
 from nnas.deciders import Costing, Listing, Part
 from nnas.errors import NnasError
 from nnas.export import export_nnp, shipped_network
@@ -33,12 +32,11 @@ from nnas.train import Training
 CALIBRATION_NETWORKS = 5
 
 
-def command_line(arguments=None):
+def run_command(arguments):
     """Run one command; returns the exit status. Errors that the user can mend are one line on standard error."""
     sys.path.insert(0, os.getcwd())
-    logging.getLogger("nnabla").setLevel(logging.WARNING)
     try:
-        name, config_dir, action, overrides = configuration.parse(sys.argv[1:] if arguments is None else arguments)
+        name, config_dir, action, overrides = configuration.parse(arguments)
         config = configuration.load(name, config_dir, overrides)
         if action == "show":
             print(OmegaConf.to_yaml(config), end="")
@@ -48,8 +46,10 @@ def command_line(arguments=None):
     except (NnasError, EstimatorError) as error:
         return _failed(configuration.one_line(error))
     except OSError as error:
-        return _failed(f"{error.filename or 'file'}: {error.strerror or error}; nothing that was there is lost, and the same command "
-                       "with the same run_dir goes on")
+        return _failed(
+            f"{error.filename or 'file'}: {error.strerror or error}; nothing that was there is lost, and the same command "
+            "with the same run_dir goes on"
+        )
     except KeyboardInterrupt:
         return _failed("interrupted; the same command with the same run_dir goes on from the last epoch", status=130)
 
@@ -77,7 +77,9 @@ class Session:
             self.network(nn.Variable((1, *self.network.input_shape)), listing, SHIPPED)
         self.space = listing.space(self.network.name)
         self.terminal.say(self.device.description)
-        self.terminal.say(f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures")
+        self.terminal.say(
+            f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
+        )
 
 
 def search(config):
@@ -105,8 +107,10 @@ def train(config):
     estimator = configuration.build(config.estimator)
     architecture = Architecture.load(config.architecture)
     if architecture.space != session.space.name:
-        raise NnasError(f"{config.architecture}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
-                        f"space={architecture.space}")
+        raise NnasError(
+            f"{config.architecture}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
+            f"space={architecture.space}"
+        )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
     weights = None if config.weights is None else read_arrays(config.weights, "a weights file")[0]
     run = _open(config, session)
@@ -119,8 +123,10 @@ def profile(config):
     session = Session(config)
     estimator = configuration.build(config.estimator)
     costs = price(session, estimator)
-    session.terminal.say(f"{len(costs.terms)} modules and whole networks of {session.space.name} are known: factor from sums to whole "
-                         f"networks {costs.factor:.3f} ± {costs.error:.1%}")
+    session.terminal.say(
+        f"{len(costs.terms)} modules and whole networks of {session.space.name} are known: factor from sums to whole "
+        f"networks {costs.factor:.3f} ± {costs.error:.1%}"
+    )
     for key, value in costs.description.items():
         session.terminal.say(f"  {key}: {value}")
 
@@ -135,13 +141,18 @@ def price(session, estimator):
         costing = Costing(name, x)
         costing.finish(network(x, costing, SHIPPED).logits)
     costs = estimator.costs(costing.parts, session.terminal.progress)
+    terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(costing.parts, costs, strict=True))
     if not estimator.calibrated(name):
         random = generator(0, "calibration")
-        sums = Costs(estimator.unit, cost_table(costing.parts, costs, estimator, name).terms)
+        sums = Costs(estimator.unit, terms)
         drawn = [session.space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
-        wholes = [_whole(session, choices, batch, f"{name}: whole network {number}") for number, choices in enumerate(drawn, start=1)]
+        wholes = [
+            _whole(session, choices, batch, f"{name}: whole network {number}")
+            for number, choices in enumerate(drawn, start=1)
+        ]
         estimator.calibrate(name, wholes, [sums.cost(choices) for choices in drawn], session.terminal.progress)
-    return cost_table(costing.parts, costs, estimator, name)
+    factor, error = estimator.whole(name)
+    return Costs(estimator.unit, terms, factor, error, estimator.description())
 
 
 def _whole(session, choices, batch, label, weights=None):
@@ -157,9 +168,11 @@ def _measuring(estimators):
 def _data(config, network):
     data = configuration.build(config.data)
     if (data.shape, data.classes) != (network.input_shape, network.classes):
-        raise NnasError(f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
-                        f"{network.input_shape} in {network.classes} classes; set space.input_shape and space.classes, or choose "
-                        "other data")
+        raise NnasError(
+            f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
+            f"{network.input_shape} in {network.classes} classes; set space.input_shape and space.classes, or choose "
+            "other data"
+        )
     return data
 
 
@@ -185,15 +198,24 @@ def _constraints(config, session, tables):
 def _search(config, session, data, constraints, run):
     settings = configuration.build(config.search)
     searcher = configuration.build(config.searcher)(
-        session.space, constraints, configuration.build(config.objective), communicator=session.communicator, seed=config.seed)
-    loop = Search(session.network, data, searcher=searcher, communicator=session.communicator, seed=config.seed, **settings)
+        session.space,
+        constraints,
+        configuration.build(config.objective),
+        communicator=session.communicator,
+        seed=config.seed,
+    )
+    loop = Search(
+        session.network, data, searcher=searcher, communicator=session.communicator, seed=config.seed, **settings
+    )
     _follow(session, run, "search", ("warmup", "search"), loop, constraints)
     choices = searcher.best()
     accuracy = loop.accuracy(choices)
     run.append({"phase": "derived", "validation_accuracy": accuracy, "seconds": 0.0})
     write_arrays(run.supernet, loop.weights())
-    predicted = {one.name: {"value": one.costs.cost(choices), "unit": one.costs.unit, "device": _device_of(one.costs)}
-                 for one in constraints}
+    predicted = {
+        one.name: {"value": one.costs.cost(choices), "unit": one.costs.unit, "device": _device_of(one.costs)}
+        for one in constraints
+    }
     Architecture(session.space.name, choices, predicted).save(run.architecture)
 
 
@@ -220,8 +242,15 @@ def _device_of(costs):
 
 def _train_and_ship(config, session, data, run, architecture, estimator, constraints=(), weights=None):
     settings = configuration.build(config.train)
-    training = Training(session.network, architecture.choices, data.retraining, communicator=session.communicator,
-                        seed=config.seed, weights=weights, **settings)
+    training = Training(
+        session.network,
+        architecture.choices,
+        data.retraining,
+        communicator=session.communicator,
+        seed=config.seed,
+        weights=weights,
+        **settings,
+    )
     if run.weights.exists():
         trained, _ = read_arrays(run.weights, "the weights of this run")
         training.set_weights(trained)
@@ -230,16 +259,34 @@ def _train_and_ship(config, session, data, run, architecture, estimator, constra
         trained = training.weights()
         write_arrays(run.weights, trained)
     start = time.monotonic()
-    x, logits, parameters = shipped_network(session.network, architecture.choices, getattr(estimator, "batch", 1), trained)
+    x, logits, parameters = shipped_network(
+        session.network, architecture.choices, getattr(estimator, "batch", 1), trained
+    )
     export_nnp(run.network, session.space.name, x, logits, parameters)
     measured = None
     if estimator is not None:
         session.terminal.say("measuring the exported network")
         measurement = estimator.measure((logits,), f"{session.space.name}: exported network")
-        measured = {"median": measurement.median, "spread": measurement.spread, "rounds": measurement.rounds, "runs": measurement.runs,
-                    "unit": measurement.unit, "device": "{processor}, {backend}".format(**session.device.fingerprint), "batch": estimator.batch}
-    summary = _summary(config, session, data, run, architecture, constraints, training.accuracy(data.test), measured,
-                       time.monotonic() - start)
+        measured = {
+            "median": measurement.median,
+            "spread": measurement.spread,
+            "rounds": measurement.rounds,
+            "runs": measurement.runs,
+            "unit": measurement.unit,
+            "device": "{processor}, {backend}".format(**session.device.fingerprint),
+            "batch": estimator.batch,
+        }
+    summary = _summary(
+        config,
+        session,
+        data,
+        run,
+        architecture,
+        constraints,
+        training.accuracy(data.test),
+        measured,
+        time.monotonic() - start,
+    )
     write_json(run.summary, summary)
     session.terminal.say(summary_text(summary, architecture.choices))
 
@@ -249,14 +296,18 @@ def _summary(config, session, data, run, architecture, constraints, test_accurac
     seconds = {}
     for record in records:
         seconds[record["phase"]] = round(seconds.get(record["phase"], 0) + record["seconds"], 3)
-    costs = {name: {"predicted": cost["value"], "unit": cost["unit"], "predicted_error": 0.0, "bound": None}
-             for name, cost in architecture.predicted.items()}
+    costs = {
+        name: {"predicted": cost["value"], "unit": cost["unit"], "predicted_error": 0.0, "bound": None}
+        for name, cost in architecture.predicted.items()
+    }
     for one in constraints:
         costs[one.name].update(bound=one.bound, predicted_error=one.costs.error)
     return {
         "space": session.space.name,
         "test_accuracy": test_accuracy,
-        "validation_accuracy": next((record["validation_accuracy"] for record in records if record["phase"] == "derived"), None),
+        "validation_accuracy": next(
+            (record["validation_accuracy"] for record in records if record["phase"] == "derived"), None
+        ),
         "samples": {"validation": len(data.validation), "test": len(data.test)},
         "costs": costs,
         "measured_latency": measured,
@@ -266,10 +317,10 @@ def _summary(config, session, data, run, architecture, constraints, test_accurac
         "run_dir": str(run.path),
         "next": [
             f"nnas train architecture={run.architecture} space={session.space.name} train.epochs={2 * config.train.epochs}",
-            *([f"nnas proxyless bound_ms={0.8 * constraints[0].bound:.3g}", "nnas profile space=mobilenet_cifar10"] if constraints else []),
+            *(
+                [f"nnas proxyless bound_ms={0.8 * constraints[0].bound:.3g}", "nnas profile space=mobilenet_cifar10"]
+                if constraints
+                else []
+            ),
         ],
     }
-
-
-if __name__ == "__main__":
-    sys.exit(command_line())

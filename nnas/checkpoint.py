@@ -42,13 +42,12 @@ def load(folder):
 def write_arrays(path, arrays, rest=None):
     """Write {name: array} and a value that JSON can hold, with a digest of both."""
     rest = json.dumps(rest)
-    with replacing(path) as temporary:
-        with h5py.File(temporary, "w") as file:
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array)
-            file.attrs["format"] = FORMAT
-            file.create_dataset("rest", data=np.frombuffer(rest.encode(), np.uint8))
-            file.attrs["digest"] = _digest(arrays, rest)
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+        file.attrs["format"] = FORMAT
+        file.create_dataset("rest", data=np.frombuffer(rest.encode(), np.uint8))
+        file.attrs["digest"] = _digest(arrays, rest)
 
 
 def read_arrays(path, what):
@@ -58,7 +57,9 @@ def read_arrays(path, what):
     try:
         with h5py.File(path, "r") as file:
             arrays = {}
-            file.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+            file.visititems(
+                lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
             rest = arrays.pop("rest").tobytes().decode()
             if file.attrs["format"] != FORMAT or file.attrs["digest"] != _digest(arrays, rest):
                 raise NnasError(f"{path}: it is damaged or of another version")
@@ -94,7 +95,11 @@ def _separate(state):
 def _join(arrays, rest):
     def fill(value):
         if isinstance(value, dict):
-            return arrays[f"arrays/{value['array']}"] if "array" in value else {key: fill(item) for key, item in value["items"]}
+            return (
+                arrays[f"arrays/{value['array']}"]
+                if "array" in value
+                else {key: fill(item) for key, item in value["items"]}
+            )
         return value
 
     return fill(rest)

@@ -21,6 +21,8 @@ def find():
     """The communicator of this process; an error rather than one search per process by mistake."""
     for variable in LAUNCHERS:
         if os.environ.get(variable, "1") not in ("", "1"):
-            raise NnasError(f"{variable}={os.environ[variable]}: this version of nnas searches in one process only; start it "
-                            "without mpirun or srun, or with one process")
+            raise NnasError(
+                f"{variable}={os.environ[variable]}: this version of nnas searches in one process only; start it "
+                "without mpirun or srun, or with one process"
+            )
     return Alone()

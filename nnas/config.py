@@ -30,9 +30,14 @@ def commands(config_dir=None):
 def parse(arguments):
     """Return (config name, config dir or None, what to do: 'run' or 'show', overrides) of a command line."""
     parser = argparse.ArgumentParser(
-        prog="nnas", usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
-        description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.", allow_abbrev=False)
-    parser.add_argument("--config-name", "-cn", metavar="COMMAND", help="a file of conf/ or of --config-dir, without .yaml")
+        prog="nnas",
+        usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
+        description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config-name", "-cn", metavar="COMMAND", help="a file of conf/ or of --config-dir, without .yaml"
+    )
     parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="a folder with configuration files of your own")
     parser.add_argument("--cfg", choices=["job"], help="show the configuration and do nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values to change, in Hydra's grammar")
@@ -41,7 +46,9 @@ def parse(arguments):
     if name is None and overrides and "=" not in overrides[0]:
         name, *overrides = overrides
     if name is None:
-        raise NnasError(f"no command is given; say --config-name=COMMAND, with one of {', '.join(commands(known.config_dir))}")
+        raise NnasError(
+            f"no command is given; say --config-name=COMMAND, with one of {', '.join(commands(known.config_dir))}"
+        )
     return name.removesuffix(".yaml"), known.config_dir, "show" if known.cfg else "run", overrides
 
 
@@ -51,8 +58,10 @@ def load(name, config_dir, overrides):
         raise NnasError(f"--config-dir={config_dir}: there is no such folder")
     possible = commands(config_dir)
     if name not in possible:
-        raise NnasError(f"--config-name={name}: there is no such configuration{nearest(name, possible)} (there are "
-                        f"{', '.join(possible)})")
+        raise NnasError(
+            f"--config-name={name}: there is no such configuration{nearest(name, possible)} (there are "
+            f"{', '.join(possible)})"
+        )
     searchpath = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
     with initialize_config_dir(str(folder()), version_base="1.3"):
         try:

@@ -35,29 +35,44 @@ class Costs:
         return self.factor * self.sum_of_parts(choices)
 
     def sum_of_parts(self, choices):
-        return sum(term.cost for term in self.terms
-                   if all(choices.get(decision) == option for decision, option in term.when))
+        return sum(
+            term.cost for term in self.terms if all(choices.get(decision) == option for decision, option in term.when)
+        )
 
     def expected(self, probabilities):
         """The mean cost when decisions are drawn independently; probabilities: {decision: {option: probability}}."""
-        return self.factor * sum(term.cost * prod(probabilities[decision][option] for decision, option in term.when)
-                                 for term in self.terms)
+        return self.factor * sum(
+            term.cost * prod(probabilities[decision][option] for decision, option in term.when) for term in self.terms
+        )
 
     def to_json(self):
-        return {"unit": self.unit, "factor": self.factor, "error": self.error, "description": self.description,
-                "terms": [{"when": dict(term.when), "cost": term.cost, "label": term.label} for term in self.terms]}
+        return {
+            "unit": self.unit,
+            "factor": self.factor,
+            "error": self.error,
+            "description": self.description,
+            "terms": [{"when": dict(term.when), "cost": term.cost, "label": term.label} for term in self.terms],
+        }
 
     @classmethod
     def from_json(cls, content, source):
         try:
-            terms = tuple(Term(tuple(term["when"].items()), float(term["cost"]), term["label"]) for term in content["terms"])
-            costs = cls(content["unit"], terms, float(content["factor"]), float(content["error"]), content["description"])
+            terms = tuple(
+                Term(tuple(term["when"].items()), float(term["cost"]), term["label"]) for term in content["terms"]
+            )
+            costs = cls(
+                content["unit"], terms, float(content["factor"]), float(content["error"]), content["description"]
+            )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise NnasError(f"{source}: it is not a cost file ({error!r}); remove the run folder and search again") from None
+            raise NnasError(
+                f"{source}: it is not a cost file ({error!r}); remove the run folder and search again"
+            ) from None
         wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
         if wrong or not costs.factor > 0:
-            raise NnasError(f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is not a positive number; "
-                            "remove the run folder and search again")
+            raise NnasError(
+                f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is not a positive number; "
+                "remove the run folder and search again"
+            )
         return costs
 
 
@@ -98,10 +113,18 @@ def groups(space, tables):
 def _group(space, names, decisions, tables):
     size = prod(len(decision.options) for decision in decisions)
     if size > LARGEST_GROUP:
-        raise NnasError(f"the decisions {', '.join(sorted(names))} of {space.name} depend on each other in {size} ways; at most "
-                        f"{LARGEST_GROUP} can be listed: nest fewer decisions in one another")
-    terms = [[term for term in costs.terms if {name for name, _ in term.when} <= set(names) and bool(term.when) == bool(names)]
-             for costs in tables]
+        raise NnasError(
+            f"the decisions {', '.join(sorted(names))} of {space.name} depend on each other in {size} ways; at most "
+            f"{LARGEST_GROUP} can be listed: nest fewer decisions in one another"
+        )
+    terms = [
+        [
+            term
+            for term in costs.terms
+            if {name for name, _ in term.when} <= set(names) and bool(term.when) == bool(names)
+        ]
+        for costs in tables
+    ]
     assignments = {}
     for options in product(*(decision.options for decision in decisions)):
         given = dict(zip((decision.name for decision in decisions), options, strict=True))
@@ -111,9 +134,14 @@ def _group(space, names, decisions, tables):
                 choices[decision.name] = given[decision.name]
         key = tuple(choices.items())
         if key not in assignments:
-            assignments[key] = choices, tuple(
-                costs.factor * sum(term.cost for term in own if all(choices.get(name) == option for name, option in term.when))
-                for costs, own in zip(tables, terms, strict=True))
+            assignments[key] = (
+                choices,
+                tuple(
+                    costs.factor
+                    * sum(term.cost for term in own if all(choices.get(name) == option for name, option in term.when))
+                    for costs, own in zip(tables, terms, strict=True)
+                ),
+            )
     return Group(tuple(assignments.values()))
 
 
@@ -121,17 +149,3 @@ def extremes(space, costs):
     """The cost of the cheapest and of the dearest architecture of a space."""
     per_group = [[cost for _, (cost,) in group.assignments] for group in groups(space, [costs])]
     return sum(map(min, per_group)), sum(map(max, per_group))
-
-
-def cost_table(parts, costs, estimator, space_name):
-    """Costs from the parts of a space (see deciders.Costing) and the numbers an estimator gave for them."""
-    factor, error = estimator.whole(space_name)
-    terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, costs, strict=True))
-    return Costs(estimator.unit, terms, factor, error, estimator.description())
-
-
-def write_form(tables):
-    """What costs.json keeps of {constraint: Costs}."""
-    return {name: costs.to_json() for name, costs in tables.items()}
-
-

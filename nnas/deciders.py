@@ -161,8 +161,9 @@ class Mixture:
         if weights.shape != (len(branches),):
             raise NnasError(f"decision {name} has {len(branches)} options, but weights of shape {weights.shape}")
         ones = (1,) * len(x.shape)
-        return F.add_n(*(F.mul2(F.reshape(F.slice(weights, (i,), (i + 1,)), ones), branch)
-                         for i, branch in enumerate(branches)))
+        return F.add_n(
+            *(F.mul2(F.reshape(F.slice(weights, (i,), (i + 1,)), ones), branch) for i, branch in enumerate(branches))
+        )
 
 
 class _MaskedSite:

@@ -35,8 +35,13 @@ def export_nnp(path, name, x, logits, parameters):
             nn.parameter.set_parameter(parameter_name, parameter)
         # nnabla leaves a half-written file when it fails, and writes only to names that end in .nnp.
         written = Path(folder) / "network.nnp"
-        save_nnp(str(written), {
-            "networks": [{"name": name, "batch_size": x.shape[0], "outputs": {"logits": logits}, "names": {"x": x}}],
-            "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": ["logits"]}],
-        })
+        save_nnp(
+            str(written),
+            {
+                "networks": [
+                    {"name": name, "batch_size": x.shape[0], "outputs": {"logits": logits}, "names": {"x": x}}
+                ],
+                "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": ["logits"]}],
+            },
+        )
         shutil.copyfile(written, temporary)

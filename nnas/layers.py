@@ -138,5 +138,6 @@ def _normalized(y, mode):
     else:
         mean = get_parameter_or_create("mean", shape, ConstantInitializer(0), need_grad=False)
         variance = get_parameter_or_create("variance", shape, ConstantInitializer(1), need_grad=False)
-    return F.batch_normalization(y, beta, gamma, mean, variance, eps=BATCH_NORMALIZATION_EPSILON,
-                                 batch_stat=mode.statistics != "running")
+    return F.batch_normalization(
+        y, beta, gamma, mean, variance, eps=BATCH_NORMALIZATION_EPSILON, batch_stat=mode.statistics != "running"
+    )

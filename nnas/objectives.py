@@ -31,12 +31,16 @@ def constraint(space, name, costs, bound, fraction, weight):
     bound = check_number(f"constraints.{name}.bound", bound, 0, open_below=True)
     weight = check_number(f"constraints.{name}.weight", weight, 0)
     if bound < smallest:
-        raise NnasError(f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: the "
-                        f"smallest possible value is {smallest:.4g} {costs.unit}")
+        raise NnasError(
+            f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: the "
+            f"smallest possible value is {smallest:.4g} {costs.unit}"
+        )
     warning = None
     if bound >= largest:
-        warning = (f"the {name} bound of {bound:.4g} {costs.unit} is no bound: the largest network of {space.name} is predicted "
-                   f"at {largest:.4g} {costs.unit}")
+        warning = (
+            f"the {name} bound of {bound:.4g} {costs.unit} is no bound: the largest network of {space.name} is predicted "
+            f"at {largest:.4g} {costs.unit}"
+        )
     return Constraint(name, costs, bound, weight), warning
 
 
@@ -60,9 +64,18 @@ def most_probable(space, log_probabilities, constraints):
     """
     parts = groups(space, [one.costs for one in constraints])
     bounds = np.array([one.bound for one in constraints])
-    costs = [np.array([cost for _, cost in part.assignments]).reshape(len(part.assignments), len(bounds)) for part in parts]
-    gains = [np.array([sum(log_probabilities[name][option] for name, option in choices.items())
-                       for choices, _ in part.assignments]) for part in parts]
+    costs = [
+        np.array([cost for _, cost in part.assignments]).reshape(len(part.assignments), len(bounds)) for part in parts
+    ]
+    gains = [
+        np.array(
+            [
+                sum(log_probabilities[name][option] for name, option in choices.items())
+                for choices, _ in part.assignments
+            ]
+        )
+        for part in parts
+    ]
     # What the groups that are still to come need at least.
     least = np.array([cost.min(axis=0) for cost in costs])
     still = np.concatenate([np.cumsum(least[::-1], axis=0)[::-1][1:], np.zeros((1, len(bounds)))])
@@ -72,8 +85,10 @@ def most_probable(space, log_probabilities, constraints):
         spent = (spent[:, None] + cost).reshape(-1, len(bounds))
         kept = np.flatnonzero((spent + needed <= bounds * (1 + 1e-12)).all(axis=1))
         if not len(kept):
-            raise NnasError("no architecture was found that keeps all bounds: "
-                            + ", ".join(f"{one.name} {one.bound:.4g} {one.costs.unit}" for one in constraints))
+            raise NnasError(
+                "no architecture was found that keeps all bounds: "
+                + ", ".join(f"{one.name} {one.bound:.4g} {one.costs.unit}" for one in constraints)
+            )
         # Of equal bins the most probable stays, and of those the cheapest.
         kept = kept[np.lexsort((*spent[kept].T, -total[kept]))]
         bins = np.floor(spent[kept] / bounds * BINS).astype(np.int64)

@@ -90,13 +90,19 @@ def _check_same(run, config):
     try:
         before = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise NnasError(f"{run.config}: it cannot be read ({' '.join(str(error).split())}); choose another run_dir") from None
+        raise NnasError(
+            f"{run.config}: it cannot be read ({' '.join(str(error).split())}); choose another run_dir"
+        ) from None
     old, new = dict(_leaves(before)), dict(_leaves(config))
     different = sorted(key for key in old.keys() | new.keys() if old.get(key, _leaves) != new.get(key, _leaves))
     if different:
-        shown = ", ".join(f"{key} (there {old.get(key, 'absent')}, now {new.get(key, 'absent')})" for key in different[:5])
-        raise NnasError(f"run_dir={run.path}: it belongs to a run of another configuration, which differs in {shown}; choose "
-                        "another run_dir, or the configuration of that run")
+        shown = ", ".join(
+            f"{key} (there {old.get(key, 'absent')}, now {new.get(key, 'absent')})" for key in different[:5]
+        )
+        raise NnasError(
+            f"run_dir={run.path}: it belongs to a run of another configuration, which differs in {shown}; choose "
+            "another run_dir, or the configuration of that run"
+        )
 
 
 def _leaves(value, key=""):

@@ -47,8 +47,22 @@ class Search:
     searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training.
     """
 
-    def __init__(self, network, data, task, searcher, solver, warmup_epochs, epochs, micro_batch, micro_batches,
-                 validation_batch, steps_per_update, communicator, seed):
+    def __init__(
+        self,
+        network,
+        data,
+        task,
+        searcher,
+        solver,
+        warmup_epochs,
+        epochs,
+        micro_batch,
+        micro_batches,
+        validation_batch,
+        steps_per_update,
+        communicator,
+        seed,
+    ):
         self.searcher = searcher
         self._supernet = Supernet(network, task, micro_batch, validation_batch, seed)
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
@@ -74,14 +88,21 @@ class Search:
                 record = None
                 if step + 1 == self._batches.steps:
                     self._epoch = epoch + 1
-                    record = {"phase": phase, "epoch": epoch + 1, "seconds": round(time.monotonic() - start, 3),
-                              **_means(figures), **self._standing()}
+                    record = {
+                        "phase": phase,
+                        "epoch": epoch + 1,
+                        "seconds": round(time.monotonic() - start, 3),
+                        **_means(figures),
+                        **self._standing(),
+                    }
                 yield Progress(phase, epoch + 1, self._epochs, step + 1, self._batches.steps, record)
 
     def accuracy(self, choices):
         """Of an architecture with the shared weights, over the whole validation split."""
-        right = sum(self._supernet.accuracy(choices, images, labels, count) * count
-                    for images, labels, count in evaluation_batches(self._validation, self._validation_batch))
+        right = sum(
+            self._supernet.accuracy(choices, images, labels, count) * count
+            for images, labels, count in evaluation_batches(self._validation, self._validation_batch)
+        )
         return right / len(self._validation)
 
     def weights(self):
@@ -89,8 +110,12 @@ class Search:
         return parameter_arrays(self._supernet.parameters)
 
     def state(self):
-        return {"epoch": self._epoch, "weights": self.weights(), "update": self._update.state(),
-                "searcher": self.searcher.state()}
+        return {
+            "epoch": self._epoch,
+            "weights": self.weights(),
+            "update": self._update.state(),
+            "searcher": self.searcher.state(),
+        }
 
     def restore(self, state):
         self._epoch = state["epoch"]
@@ -100,10 +125,12 @@ class Search:
 
     def _weight_step(self, phase, epoch, step):
         active = self._supernet.select(self.searcher.sample())
-        learning_rate = cosine(self._update.learning_rate, epoch * self._batches.steps + step,
-                               self._epochs * self._batches.steps)
-        loss, error = self._update.step(self._supernet.training, self._batches.step(phase, epoch, step), active,
-                                        learning_rate, (phase, epoch, step))
+        learning_rate = cosine(
+            self._update.learning_rate, epoch * self._batches.steps + step, self._epochs * self._batches.steps
+        )
+        loss, error = self._update.step(
+            self._supernet.training, self._batches.step(phase, epoch, step), active, learning_rate, (phase, epoch, step)
+        )
         return {"loss": loss, "error": error}
 
     def _evaluator(self, epoch, step):

@@ -49,7 +49,9 @@ class Space:
             if decision.name == name:
                 return decision
         names = [decision.name for decision in self.decisions]
-        raise NnasError(f"the space {self.name} has no decision {name!r}{nearest(name, names)} (it has {', '.join(names)})")
+        raise NnasError(
+            f"the space {self.name} has no decision {name!r}{nearest(name, names)} (it has {', '.join(names)})"
+        )
 
     def complete(self, choose):
         """The choices of the active decisions, each found by choose(decision) in the order of the space."""
@@ -68,7 +70,9 @@ class Space:
         for name, option in choices.items():
             options = self.decision(name).options
             if option not in options:
-                raise NnasError(f"{name}={option!r}: the space {self.name} has {', '.join(options)}{nearest(option, options)}")
+                raise NnasError(
+                    f"{name}={option!r}: the space {self.name} has {', '.join(options)}{nearest(option, options)}"
+                )
 
         def chosen(decision):
             if decision.name not in choices:
@@ -78,10 +82,22 @@ class Space:
         return self.complete(chosen)
 
     def save(self, path):
-        write_json(path, {"name": self.name, "decisions": [
-            {"name": decision.name, "options": list(decision.options), "sites": [
-                {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites]}
-            for decision in self.decisions]})
+        write_json(
+            path,
+            {
+                "name": self.name,
+                "decisions": [
+                    {
+                        "name": decision.name,
+                        "options": list(decision.options),
+                        "sites": [
+                            {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites
+                        ],
+                    }
+                    for decision in self.decisions
+                ],
+            },
+        )
 
 
 @dataclass(frozen=True)

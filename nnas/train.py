@@ -23,8 +23,20 @@ class Training:
 
     phase = "train"
 
-    def __init__(self, network, choices, split, task, solver, epochs, micro_batch, micro_batches, communicator, seed,
-                 weights=None):
+    def __init__(
+        self,
+        network,
+        choices,
+        split,
+        task,
+        solver,
+        epochs,
+        micro_batch,
+        micro_batches,
+        communicator,
+        seed,
+        weights=None,
+    ):
         self._epochs = epochs
         self._batches = TrainingBatches(split, micro_batch, micro_batches, seed)
         self._micro_batch = micro_batch
@@ -48,22 +60,34 @@ class Training:
             for step in range(self._batches.steps):
                 total = self._epochs * self._batches.steps
                 learning_rate = cosine(self._update.learning_rate, epoch * self._batches.steps + step, total)
-                loss, error = self._update.step(self._graph, self._batches.step(self.phase, epoch, step), self._names,
-                                                learning_rate, (self.phase, epoch, step))
+                loss, error = self._update.step(
+                    self._graph,
+                    self._batches.step(self.phase, epoch, step),
+                    self._names,
+                    learning_rate,
+                    (self.phase, epoch, step),
+                )
                 losses.append(loss)
                 errors.append(error)
                 record = None
                 if step + 1 == self._batches.steps:
                     self._epoch = epoch + 1
-                    record = {"phase": self.phase, "epoch": epoch + 1, "seconds": round(time.monotonic() - start, 3),
-                              "loss": float(np.mean(losses)), "error": float(np.mean(errors)),
-                              "learning_rate": learning_rate}
+                    record = {
+                        "phase": self.phase,
+                        "epoch": epoch + 1,
+                        "seconds": round(time.monotonic() - start, 3),
+                        "loss": float(np.mean(losses)),
+                        "error": float(np.mean(errors)),
+                        "learning_rate": learning_rate,
+                    }
                 yield Progress(self.phase, epoch + 1, self._epochs, step + 1, self._batches.steps, record)
 
     def accuracy(self, split):
         """The share of a fixed split that is classified rightly, with running statistics."""
-        wrong = sum(float(self._evaluation.evaluate(images, labels)[:count].sum())
-                    for images, labels, count in evaluation_batches(split, self._micro_batch))
+        wrong = sum(
+            float(self._evaluation.evaluate(images, labels)[:count].sum())
+            for images, labels, count in evaluation_batches(split, self._micro_batch)
+        )
         return 1 - wrong / len(split)
 
     def weights(self):

@@ -53,7 +53,9 @@ class WeightUpdate:
             errors.append(float(graph.errors.d.mean()))
         loss = float(np.mean(losses))
         if not np.isfinite(loss):
-            raise NnasError(f"the loss is {loss} at {' '.join(str(part) for part in place)}; a smaller learning rate may help")
+            raise NnasError(
+                f"the loss is {loss} at {' '.join(str(part) for part in place)}; a smaller learning rate may help"
+            )
         self._communicator.average([self._parameters[name].grad for name in active])
         if self._norm:
             norm = self._norm(active)
@@ -102,8 +104,10 @@ class _GradientNorm:
 
 def solver_state(solver):
     """The state of a nnabla solver as arrays and numbers."""
-    return {name: {"t": state.t, "arrays": {key: variable.d.copy() for key, variable in state.pstate.items()}}
-            for name, state in solver.get_states().items()}
+    return {
+        name: {"t": state.t, "arrays": {key: variable.d.copy() for key, variable in state.pstate.items()}}
+        for name, state in solver.get_states().items()
+    }
 
 
 def restore_solver(solver, saved):
@@ -121,10 +125,13 @@ def parameter_arrays(parameters):
 
 def set_parameters(parameters, arrays, source):
     """Set all parameters from arrays of the same names and shapes. source: names the arrays for people."""
-    wrong = sorted(name for name, parameter in parameters.items()
-                   if name not in arrays or arrays[name].shape != parameter.shape)
+    wrong = sorted(
+        name for name, parameter in parameters.items() if name not in arrays or arrays[name].shape != parameter.shape
+    )
     if wrong:
-        raise NnasError(f"{source}: {len(wrong)} of {len(parameters)} parameters are missing or of another shape, as "
-                        f"{', '.join(wrong[:3])}; it belongs to another network or is incomplete")
+        raise NnasError(
+            f"{source}: {len(wrong)} of {len(parameters)} parameters are missing or of another shape, as "
+            f"{', '.join(wrong[:3])}; it belongs to another network or is incomplete"
+        )
     for name, parameter in parameters.items():
         parameter.d = arrays[name]

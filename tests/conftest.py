@@ -23,8 +23,13 @@ def random():
 
 def small_mobilenet(**changes):
     settings = {
-        "name": "small", "input_shape": (1, 8, 8), "classes": 4, "stem": {"channels": 4, "stride": 1}, "head": 8,
-        "stages": [{"channels": 6, "blocks": 2, "stride": 2}, {"channels": 8, "blocks": 2, "stride": 1}]}
+        "name": "small",
+        "input_shape": (1, 8, 8),
+        "classes": 4,
+        "stem": {"channels": 4, "stride": 1},
+        "head": 8,
+        "stages": [{"channels": 6, "blocks": 2, "stride": 2}, {"channels": 8, "blocks": 2, "stride": 1}],
+    }
     return MobileNet(**{**settings, **changes})
 
 
@@ -39,11 +44,23 @@ class Nested:
         x = conv_bn(x, 4, 3, mode, "stem", activation="relu")
         for site in ("first", "second"):
             with nn.parameter_scope(site):
-                x = decide("operator", {"plain": partial(self._convolution, mode=mode, name="plain", kernel=1),
-                                        "deep": partial(self._deep, decide=decide, mode=mode),
-                                        "skip": lambda x: x}, x)
-        x = decide("last", {"k1": partial(self._convolution, mode=mode, name="k1", kernel=1),
-                            "k3": partial(self._convolution, mode=mode, name="k3", kernel=3)}, x)
+                x = decide(
+                    "operator",
+                    {
+                        "plain": partial(self._convolution, mode=mode, name="plain", kernel=1),
+                        "deep": partial(self._deep, decide=decide, mode=mode),
+                        "skip": lambda x: x,
+                    },
+                    x,
+                )
+        x = decide(
+            "last",
+            {
+                "k1": partial(self._convolution, mode=mode, name="k1", kernel=1),
+                "k3": partial(self._convolution, mode=mode, name="k3", kernel=3),
+            },
+            x,
+        )
         return Outputs(affine(global_average_pooling(x), self.classes, "classifier"))
 
     def _convolution(self, x, mode, name, kernel):
@@ -52,8 +69,14 @@ class Nested:
     def _deep(self, x, decide, mode):
         with nn.parameter_scope("deep"):
             x = self._convolution(x, mode, "before", 3)
-            return decide("inner", {"k3": partial(self._convolution, mode=mode, name="k3", kernel=3),
-                                    "k5": partial(self._convolution, mode=mode, name="k5", kernel=5)}, x)
+            return decide(
+                "inner",
+                {
+                    "k3": partial(self._convolution, mode=mode, name="k3", kernel=3),
+                    "k5": partial(self._convolution, mode=mode, name="k5", kernel=5),
+                },
+                x,
+            )
 
 
 NETWORKS = [small_mobilenet, Nested]

@@ -2,17 +2,18 @@
 
 import nnabla as nn
 import nnabla.functions as F
+import nnabla.solvers as S
 import numpy as np
 import pytest
 from conftest import NETWORKS, Nested, listed, small_mobilenet
 
 from estimators.base import Part
 from estimators.macs import MACs
-from nnas.classifier import ClassifierGraph, Classification
-from nnas.costs import Costs, cost_table
+from nnas.classifier import Classification, ClassifierGraph
+from nnas.costs import Costs, Term
 from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled
 from nnas.errors import NnasError
-from nnas.layers import SHIPPED, TRAINING, EVALUATION
+from nnas.layers import EVALUATION, SHIPPED, TRAINING
 from nnas.updates import parameter_arrays, set_parameters
 
 
@@ -26,6 +27,12 @@ def fixed_logits(network, choices, mode, images, arrays):
     return logits.d.copy(), parameters
 
 
+def macs_of(parts):
+    return Costs(
+        "MACs", tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, MACs().costs(parts), strict=True))
+    )
+
+
 @pytest.mark.parametrize("make", NETWORKS)
 def test_sampled_equals_fixed_in_outputs_and_parameters(make, random):
     network = make()
@@ -37,7 +44,7 @@ def test_sampled_equals_fixed_in_outputs_and_parameters(make, random):
         graph = ClassifierGraph(network, decide, TRAINING, Classification(), 4)
         parameters = nn.get_parameters(grad_only=False)
         touched = decide.parameters(graph.loss)
-    solver = nn.solvers.Sgd(0.1)
+    solver = S.Sgd(0.1)
     solver.set_parameters({name: p for name, p in parameters.items() if p.need_grad})
     for _ in range(20):
         choices = space.sample(random)
@@ -62,14 +69,14 @@ def test_cost_terms_equal_the_cost_of_the_network_built_alone(make, random):
         costing = Costing(network.name, x)
         costing.finish(network(x, costing, SHIPPED).logits)
     estimator = MACs()
-    costs = cost_table(costing.parts, estimator.costs(costing.parts), estimator, network.name)
+    costs = macs_of(costing.parts)
     seen = set()
     for _ in range(20):
         choices = space.sample(random)
         with nn.parameter_scope("", {}):
             x = nn.Variable((1, *network.input_shape))
             logits = network(x, Fixed(choices), SHIPPED).logits
-        alone, = estimator.costs([Part((logits,), (x,), "alone")])
+        (alone,) = estimator.costs([Part((logits,), (x,), "alone")])
         assert costs.cost(choices) == alone > 0
         seen.add(alone)
     assert len(seen) > 3
@@ -127,8 +134,12 @@ def test_mixture_with_one_hot_weights_is_the_chosen_network(make, random):
     space = listed(network)
     images = random.normal(size=(2, *network.input_shape)).astype(np.float32)
     choices = space.sample(random)
-    weights = {decision.name: nn.Variable.from_numpy_array(np.array(
-        [float(choices.get(decision.name) == option) for option in decision.options], np.float32)) for decision in space.decisions}
+    weights = {
+        decision.name: nn.Variable.from_numpy_array(
+            np.array([float(choices.get(decision.name) == option) for option in decision.options], np.float32)
+        )
+        for decision in space.decisions
+    }
     with nn.parameter_scope("", {}):
         logits = network(nn.Variable.from_numpy_array(images), Mixture(weights), EVALUATION).logits
         arrays = parameter_arrays(nn.get_parameters(grad_only=False))
@@ -161,13 +172,14 @@ def test_expected_cost_equals_full_enumeration(random):
         x = nn.Variable((1, *network.input_shape))
         costing = Costing(network.name, x)
         costing.finish(network(x, costing, SHIPPED).logits)
-    costs = cost_table(costing.parts, MACs().costs(costing.parts), MACs(), network.name)
-    probabilities = {decision.name: dict(zip(decision.options, random.dirichlet(np.ones(len(decision.options))), strict=True))
-                     for decision in space.decisions}
+    costs = macs_of(costing.parts)
+    probabilities = {
+        decision.name: dict(zip(decision.options, random.dirichlet(np.ones(len(decision.options))), strict=True))
+        for decision in space.decisions
+    }
     total = 0
     for operator, p in probabilities["operator"].items():
         for inner, q in probabilities["inner"].items():
             for last, r in probabilities["last"].items():
                 total += p * q * r * costs.cost(space.check({"operator": operator, "inner": inner, "last": last}))
     assert costs.expected(probabilities) == pytest.approx(total)
-    assert isinstance(costs, Costs)

@@ -43,12 +43,15 @@ def test_decisions_draw_independently(random):
     assert counts.min() > 60 and counts.max() < 140
 
 
-@pytest.mark.parametrize("choices, message", [
-    ({"operator": "plian", "last": "k1"}, "did you mean 'plain'"),
-    ({"operator": "plain", "lost": "k1"}, "has no decision 'lost', did you mean 'last'"),
-    ({"operator": "plain"}, "no choice for last"),
-    ({"operator": "deep", "last": "k1"}, "no choice for inner"),
-])
+@pytest.mark.parametrize(
+    "choices, message",
+    [
+        ({"operator": "plian", "last": "k1"}, "did you mean 'plain'"),
+        ({"operator": "plain", "lost": "k1"}, "has no decision 'lost', did you mean 'last'"),
+        ({"operator": "plain"}, "no choice for last"),
+        ({"operator": "deep", "last": "k1"}, "no choice for inner"),
+    ],
+)
 def test_wrong_choices_are_named(choices, message):
     with pytest.raises(NnasError, match=message):
         listed(Nested()).check(choices)
@@ -61,7 +64,9 @@ def test_architecture_file_round_trip(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"space": "s"}', '{"space": 3, "choices": {}}', '{"choices": {}}', "[" * 100000])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"space": "s"}', '{"space": 3, "choices": {}}', '{"choices": {}}', "[" * 100000]
+)
 def test_files_that_are_no_architecture_are_refused(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(NnasError, match="a.json"):
@@ -73,5 +78,8 @@ def test_files_that_are_no_architecture_are_refused(tmp_path, content):
 def test_space_file_tells_decisions_options_and_sites(tmp_path):
     listed(Nested()).save(tmp_path / "space.json")
     content = json.loads((tmp_path / "space.json").read_text())
-    assert content["decisions"][1] == {"name": "inner", "options": ["k3", "k5"], "sites": [
-        {"input_shape": [4, 6, 6], "when": {"operator": "deep"}}] * 2}
+    assert content["decisions"][1] == {
+        "name": "inner",
+        "options": ["k3", "k5"],
+        "sites": [{"input_shape": [4, 6, 6], "when": {"operator": "deep"}}] * 2,
+    }

@@ -43,8 +43,7 @@ class ClutteredDigits:
 
     classes = 10
 
-    def __init__(self, canvas=12, fragments=3, fragment=4, noise=0.2, validation=300, test=450, copies=4,
-                 split_seed=0):
+    def __init__(self, canvas=12, fragments=3, fragment=4, noise=0.2, validation=300, test=450, copies=4, split_seed=0):
         check_positive_integer("data.canvas", canvas, least=DIGIT)
         check_positive_integer("data.fragment", fragment)
         if fragment > DIGIT:
@@ -55,11 +54,21 @@ class ClutteredDigits:
         clutter = Clutter(canvas, fragments, fragment, noise)
         digits, labels = load_digits(return_X_y=True)
         digits = (digits.reshape(-1, DIGIT, DIGIT) / 16).astype(np.float32)
-        rest = len(digits) - check_positive_integer("data.validation", validation) - check_positive_integer("data.test", test)
+        rest = (
+            len(digits)
+            - check_positive_integer("data.validation", validation)
+            - check_positive_integer("data.test", test)
+        )
         if rest < 1:
-            raise NnasError(f"data.validation={validation} and data.test={test} leave no training digit of {len(digits)}")
+            raise NnasError(
+                f"data.validation={validation} and data.test={test} leave no training digit of {len(digits)}"
+            )
         order = generator(split_seed, "cluttered digits").permutation(len(digits))
-        parts = {"training": order[:rest], "validation": order[rest:rest + validation], "test": order[rest + validation:]}
+        parts = {
+            "training": order[:rest],
+            "validation": order[rest : rest + validation],
+            "test": order[rest + validation :],
+        }
 
         def drawn(*names):
             indices = np.concatenate([parts[name] for name in names])

@@ -18,8 +18,18 @@ class Reinforce:
     paper.
     """
 
-    def __init__(self, space, constraints, objective, make_solver, communicator, seed, samples=10, baseline_decay=0.9,
-                 start_from_first=True):
+    def __init__(
+        self,
+        space,
+        constraints,
+        objective,
+        make_solver,
+        communicator,
+        seed,
+        samples=10,
+        baseline_decay=0.9,
+        start_from_first=True,
+    ):
         self._space = space
         self._constraints = constraints
         self._objective = objective
@@ -38,18 +48,26 @@ class Reinforce:
     def sample(self):
         """Choices drawn from the present probabilities, each decision with a draw of its own."""
         probabilities = self._probabilities()
-        return self._space.complete(lambda decision: decision.options[
-            self._generator.choice(len(decision.options), p=probabilities[decision.name])])
+        return self._space.complete(
+            lambda decision: decision.options[
+                self._generator.choice(len(decision.options), p=probabilities[decision.name])
+            ]
+        )
 
     def step(self, evaluate):
         """Make one update; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
         sampled = [self.sample() for _ in range(self._samples)]
         accuracies = [evaluate(choices) for choices in sampled]
-        rewards = [self._objective(accuracy, self.costs(choices), self._constraints)
-                   for choices, accuracy in zip(sampled, accuracies, strict=True)]
+        rewards = [
+            self._objective(accuracy, self.costs(choices), self._constraints)
+            for choices, accuracy in zip(sampled, accuracies, strict=True)
+        ]
         self._update(sampled, rewards)
-        return {"reward": float(np.mean(rewards)), "baseline": self.baseline,
-                "validation_error": 1 - float(np.mean(accuracies))}
+        return {
+            "reward": float(np.mean(rewards)),
+            "baseline": self.baseline,
+            "validation_error": 1 - float(np.mean(accuracies)),
+        }
 
     def best(self):
         """The most probable choices that keep the bounds."""
@@ -64,8 +82,10 @@ class Reinforce:
         probabilities = self._probabilities()
         named = self._named(lambda p: p, probabilities)
         entropies = [float(-(p * np.log(p)).sum() / np.log(len(p))) for p in probabilities.values() if len(p) > 1]
-        return {"entropy": float(np.mean(entropies)) if entropies else 0.0,
-                "expected_cost": {one.name: one.costs.expected(named) for one in self._constraints}}
+        return {
+            "entropy": float(np.mean(entropies)) if entropies else 0.0,
+            "expected_cost": {one.name: one.costs.expected(named) for one in self._constraints},
+        }
 
     def gradient(self, sampled, rewards, baseline):
         """{decision: array}: the mean over samples of (R - b) (p - onehot), the gradient of the negative expected
@@ -83,9 +103,12 @@ class Reinforce:
         return gradient
 
     def state(self):
-        return {"alphas": {name: alpha.d.copy() for name, alpha in self._alphas.items()},
-                "baseline": self.baseline, "solver": solver_state(self._solver),
-                "generator": self._generator.bit_generator.state}
+        return {
+            "alphas": {name: alpha.d.copy() for name, alpha in self._alphas.items()},
+            "baseline": self.baseline,
+            "solver": solver_state(self._solver),
+            "generator": self._generator.bit_generator.state,
+        }
 
     def restore(self, state):
         for name, alpha in self._alphas.items():
@@ -108,8 +131,10 @@ class Reinforce:
         return {name: _softmax(alpha.d.astype(np.float64)) for name, alpha in self._alphas.items()}
 
     def _named(self, function, probabilities):
-        return {decision.name: dict(zip(decision.options, function(probabilities[decision.name]), strict=True))
-                for decision in self._space.decisions}
+        return {
+            decision.name: dict(zip(decision.options, function(probabilities[decision.name]), strict=True))
+            for decision in self._space.decisions
+        }
 
 
 def _softmax(alphas):

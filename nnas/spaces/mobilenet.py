@@ -15,8 +15,19 @@ class MobileNet:
     convolution. A block may be skipped where its input and output have one shape.
     """
 
-    def __init__(self, name, input_shape, classes, stem, stages, head, first=None, expansions=(3, 6),
-                 kernels=(3, 5, 7), dropout_rate=0.0):
+    def __init__(
+        self,
+        name,
+        input_shape,
+        classes,
+        stem,
+        stages,
+        head,
+        first=None,
+        expansions=(3, 6),
+        kernels=(3, 5, 7),
+        dropout_rate=0.0,
+    ):
         self.name = name
         self.input_shape = tuple(check_positive_integer("space.input_shape", size) for size in input_shape)
         if len(self.input_shape) != 3:
@@ -27,8 +38,11 @@ class MobileNet:
         for kernel in kernels:
             if check_positive_integer("space.kernels", kernel) % 2 == 0:
                 raise NnasError(f"space.kernels={kernel}: kernels must be odd")
-        self._operators = {f"e{expansion}_k{kernel}": {"expansion": expansion, "kernel": kernel}
-                           for expansion in expansions for kernel in kernels}
+        self._operators = {
+            f"e{expansion}_k{kernel}": {"expansion": expansion, "kernel": kernel}
+            for expansion in expansions
+            for kernel in kernels
+        }
 
     def __call__(self, x, decide, mode):
         """x: (N, C, H, W), float32. Returns Outputs(logits (N, classes))."""
@@ -45,9 +59,12 @@ class MobileNet:
         return Outputs(affine(x, self.classes, "classifier"))
 
     def _candidates(self, x, channels, stride, mode, name):
-        candidates = {option: partial(inverted_residual, outmaps=channels, stride=stride, mode=mode,
-                                      name=f"{name}/{option}", **operator)
-                      for option, operator in self._operators.items()}
+        candidates = {
+            option: partial(
+                inverted_residual, outmaps=channels, stride=stride, mode=mode, name=f"{name}/{option}", **operator
+            )
+            for option, operator in self._operators.items()
+        }
         if stride == 1 and x.shape[1] == channels:
             candidates["skip"] = lambda x: x
         return candidates
