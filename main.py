@@ -2,11 +2,12 @@
 
 import sys
 
+# In words that every Python parses, and before any import that another one could fail at.
+# ruff: noqa: E402, UP032
+SET_UP = "Run `make search` once, then start it as .venv/bin/python main.py ..."
 if sys.version_info[:2] != (3, 10):
-    sys.exit(
-        "error: nnas needs Python 3.10 (nnabla has no wheels for newer ones), and this is %d.%d. Run `make search` once, "
-        "then start it as .venv/bin/python main.py ..." % sys.version_info[:2]
-    )
+    text = "error: nnas needs Python 3.10 (nnabla has no wheels for newer ones), and this is {}.{}. {}"
+    sys.exit(text.format(sys.version_info[0], sys.version_info[1], SET_UP))
 
 from nnas.__main__ import command_line
 
@@ -14,7 +15,4 @@ if __name__ == "__main__":
     try:
         sys.exit(command_line())
     except ModuleNotFoundError as error:
-        sys.exit(
-            "error: the package %s is missing in %s. Run `make search` once, then start it as .venv/bin/python main.py ..."
-            % (error.name, sys.executable)
-        )
+        sys.exit("error: the package {} is missing in {}. {}".format(error.name, sys.executable, SET_UP))

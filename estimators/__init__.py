@@ -5,4 +5,14 @@ from estimators.latency import Latency
 from estimators.macs import MACs
 from estimators.parameters import Parameters
 
-__all__ = ["Estimator", "EstimatorError", "Lack", "Latency", "MACs", "Measurement", "MissingCost", "Parameters", "Part"]
+__all__ = [
+    "Estimator",
+    "EstimatorError",
+    "Lack",
+    "Latency",
+    "MACs",
+    "Measurement",
+    "MissingCost",
+    "Parameters",
+    "Part",
+]

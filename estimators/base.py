@@ -10,10 +10,11 @@ class EstimatorError(ValueError):
 
 @dataclass(frozen=True)
 class Lack:
-    """One cost that cannot be had: the part's label, and why."""
+    """One cost that cannot be had: the part's label, why (where that differs from part to part), its signature."""
 
     label: str
-    reason: str
+    reason: str = ""
+    signature: str = ""
 
 
 class MissingCost(EstimatorError):
@@ -28,7 +29,9 @@ class MissingCost(EstimatorError):
     def __init__(self, summary, lacks, advice):
         self.lacks = tuple(lacks)
         self.advice = advice
-        shown = "; ".join(f"{lack.label} ({lack.reason})" for lack in self.lacks[: self.SHOWN])
+        shown = "; ".join(
+            f"{lack.label} ({lack.reason})" if lack.reason else lack.label for lack in self.lacks[: self.SHOWN]
+        )
         more = len(self.lacks) - self.SHOWN
         tail = f"; and {more} more" if more > 0 else ""
         super().__init__(f"{summary}: {len(self.lacks)} missing: {shown}{tail}. {advice}")
@@ -86,7 +89,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def description(self):
-        """What the numbers are, as JSON-able values: estimator, unit, batch, device (a fingerprint, or None)."""
+        """What the numbers are, as JSON-able values: estimator, unit, batch, device (fingerprint or None)."""
 
     def whole(self, space_name):
         """(factor, error): a whole network of that space costs factor x the sum of its parts.
@@ -99,8 +102,9 @@ class Estimator(ABC):
         """Whether `whole` has an answer for that space."""
         return True
 
-    def calibrate(self, space_name, parts, sums, progress=None):
+    def calibrate(self, space_name, parts, sums, progress=None):  # noqa: B027  (counted costs need none)
         """Find `whole` of a space from some of its networks.
 
         parts: sequence of Part, each a whole network. sums: the sums of their parts' costs, in `unit`.
+        Raises MissingCost, EstimatorError.
         """

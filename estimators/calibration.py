@@ -6,15 +6,16 @@ from estimators.base import EstimatorError
 
 
 def fit_factor(sums, measured):
-    """(factor, error): factor x sum is nearest to what was measured, by least squares of the relative errors.
+    """(factor, error): factor x sum is nearest to the measured cost, by least squares of the relative errors.
 
-    sums, measured: one positive number a network, in the same unit. error: the root mean square of the relative
-    errors that remain, as seen on these networks. Raises EstimatorError for other numbers, or none.
+    sums, measured: one positive number a network, in the same unit. error: the root mean square of the
+    relative errors that remain on these networks. Raises EstimatorError for other numbers, or none.
     """
     sums, measured = list(sums), list(measured)
     if len(sums) != len(measured) or not sums:
         raise EstimatorError(
-            f"calibration needs as many sums as measured networks, one at least; there are {len(sums)} and {len(measured)}"
+            "calibration needs as many sums as measured networks, and one at least: "
+            f"there are {len(sums)} and {len(measured)}"
         )
     for number in (*sums, *measured):
         if not math.isfinite(number) or number <= 0:

@@ -50,15 +50,17 @@ def find(name="auto"):
         return _cpu("as asked")
     if name not in NAMES:
         nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
-        raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
+        raise EstimatorError(
+            f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?"
+        )
     try:
         context = _answering_gpu()
     except Exception as error:
         reason = one_line(error)
         if name == "cudnn":
             raise EstimatorError(
-                f"device 'cudnn' does not work here ({reason}): it needs an NVIDIA GPU with its driver, and the "
-                "extra cuda120: pip install 'nnas[cuda120]'; or take device=cpu"
+                f"device 'cudnn' does not work here ({reason}): it needs an NVIDIA GPU with its driver, and "
+                "the extra cuda120 (pip install 'nnas[cuda120]'); or take device=cpu"
             ) from error
         return _cpu(f"no GPU answers: {reason}")
     return _cudnn(context, "as asked" if name == "cudnn" else "a GPU answers")
@@ -66,7 +68,8 @@ def find(name="auto"):
 
 def _cpu(why):
     processor = _processor()
-    return Device("cpu", get_extension_context("cpu"), _fingerprint(processor, "cpu"), f"device cpu: {processor} ({why})")
+    context = get_extension_context("cpu")
+    return Device("cpu", context, _fingerprint(processor, "cpu"), f"device cpu: {processor} ({why})")
 
 
 def _cudnn(context, why):
@@ -80,7 +83,7 @@ def _fingerprint(processor, backend):
 
 
 def _answering_gpu():
-    # Not import_extension_module: it logs an error where the extension is missing, which is no error for "auto".
+    # Not import_extension_module: it logs an error where the extension is missing, and "auto" sees none there.
     extension = importlib.import_module("nnabla_ext.cudnn")
     context = get_extension_context("cudnn", device_id="0")
     with nn.context_scope(context), nn.auto_forward(False):
@@ -102,7 +105,8 @@ def _processor():
     if "model name" in fields and "cpu family" in fields:
         return f"{fields['model name']} (family {fields['cpu family']}, model {fields.get('model', '?')})"
     if "CPU part" in fields:
-        return f"{platform.machine()} (implementer {fields.get('CPU implementer', '?')}, part {fields['CPU part']})"
+        implementer = fields.get("CPU implementer", "?")
+        return f"{platform.machine()} (implementer {implementer}, part {fields['CPU part']})"
     return fields.get("model name") or platform.processor() or platform.machine() or "unknown processor"
 
 

@@ -8,9 +8,9 @@ from estimators.base import EstimatorError
 
 
 def functions_of(part):
-    """The functions of a part in topological order: the same order for equal structures. Empty for an identity.
+    """The functions of a part in topological order: the same for equal structures, none for an identity.
 
-    Raises EstimatorError where an input of the part is not a Variable or an output is none.
+    Raises EstimatorError where an input or an output of the part is no Variable, or there is no output.
     """
     _check(part)
     stop = set(part.inputs)
@@ -34,14 +34,10 @@ def functions_of(part):
 
 def parameters_of(part):
     """The leaves of a part that are none of its inputs, in order of first use: weights and constants."""
+    used = [variable for function in functions_of(part) for variable in function.inputs]
     inputs = set(part.inputs)
-    produced, leaves = set(), {}
-    for function in functions_of(part):
-        for variable in function.inputs:
-            if variable not in inputs and variable not in produced:
-                leaves[variable] = None
-        produced.update(function.outputs)
-    return list(leaves)
+    leaves = [variable for variable in (*used, *part.outputs) if variable.parent is None and variable not in inputs]
+    return list(dict.fromkeys(leaves))
 
 
 class GraphCopy:
@@ -60,7 +56,8 @@ class GraphCopy:
             copies |= {variable: _copy_of(variable, generator) for variable in parameters_of(part)}
             self.leaves = tuple(copies.values())
             for function in functions:
-                outputs = _apply_again(function, [copies[variable] for variable in function.inputs], context, part)
+                inputs = [copies[variable] for variable in function.inputs]
+                outputs = _apply_again(function, inputs, context, part)
                 copies |= dict(zip(function.outputs, outputs, strict=True))
         self.outputs = tuple(copies[variable] for variable in part.outputs)
         # An identity among several outputs has nothing to compute.
@@ -94,7 +91,7 @@ def _random_like(variable, generator):
 
 def _copy_of(variable, generator):
     leaf = nn.Variable(variable.shape)
-    # copy_from leaves the original where it is; `variable.d` would move it to the host and mark it as changed.
+    # copy_from leaves the original where it is; `variable.d` would move it to the host, as changed there.
     leaf.data.copy_from(variable.data)
     if not leaf.d.any():
         # Positive, since it may be a variance.
@@ -108,11 +105,12 @@ def _apply_again(function, inputs, context, part):
     make = getattr(nnabla_functions, type_name, None)
     if make is None:
         raise EstimatorError(
-            f"part {part.label!r}: the function {type_name!r} is none of nnabla's own and cannot be copied for "
-            "measuring; build the network that is measured from nnabla.functions"
+            f"part {part.label!r}: the function {type_name!r} is none of nnabla's own and cannot be copied "
+            "for measuring; build the network that is measured from nnabla.functions"
         )
     try:
-        outputs = make(context, **function.info.args)(*inputs, n_outputs=len(function.outputs), auto_forward=False)
+        again = make(context, **function.info.args)
+        outputs = again(*inputs, n_outputs=len(function.outputs), auto_forward=False)
     except Exception as error:
         raise EstimatorError(
             f"part {part.label!r}: the function {type_name!r} cannot be made again on {context.backend}: "

@@ -7,8 +7,11 @@ from estimators import table as tables
 from estimators.base import Estimator, EstimatorError, Lack, MissingCost, Part
 from estimators.calibration import fit_factor
 from estimators.graph import GraphCopy, functions_of, one_line
-from estimators.profiler import Round, profile
+from estimators.profiler import ROUND_SECONDS, Round, profile
 from estimators.signature import signature
+
+# Whole networks are few, and are measured alone: long enough to outlast other work on the machine.
+WHOLE_ROUND_SECONDS = 0.05
 
 
 class Latency(Estimator):
@@ -23,7 +26,7 @@ class Latency(Estimator):
 
     unit = "ms"
 
-    def __init__(self, device="auto", folder="latency_tables", table=None, batch=1, rounds=8):
+    def __init__(self, device="auto", folder="latency_tables", table=None, batch=1, rounds=24):
         for name, value in (("batch", batch), ("rounds", rounds)):
             if type(value) is not int or value < 1:
                 raise EstimatorError(f"latency: {name} has to be a whole number from 1 on, not {value!r}")
@@ -45,8 +48,8 @@ class Latency(Estimator):
         self.measures_here = self.table.fingerprint == here and self.table.dtype == self.device.dtype
         if table is None and not self.measures_here:
             raise EstimatorError(
-                f"the latency table {self.path} has the name of this device's, but is of {self.table.fingerprint}, "
-                f"{self.table.dtype}: move it away, or ask for it with table={self.path}"
+                f"the latency table {self.path} has the name of this device's, but is of "
+                f"{self.table.fingerprint}, {self.table.dtype}: move it away, or ask for it with table={self.path}"
             )
 
     def description(self):
@@ -81,7 +84,7 @@ class Latency(Estimator):
         if not self.calibrated(space_name):
             raise MissingCost(
                 f"the latency table {self.path} has no factor from sums of parts to whole networks",
-                [Lack(space_name, "no whole networks measured")],
+                [Lack(space_name)],
                 self._advice(space_name),
             )
         calibration = self.table.calibration[space_name]
@@ -92,7 +95,7 @@ class Latency(Estimator):
         return space_name in self.table.calibration
 
     def calibrate(self, space_name, parts, sums, progress=None):
-        """Measure whole networks and keep the factor from the sums of their parts in the table; see fit_factor.
+        """See Estimator. Measures the networks, fits one factor (fit_factor) and keeps it in the table.
 
         Raises MissingCost, EstimatorError.
         """
@@ -129,14 +132,14 @@ class Latency(Estimator):
         self._need_this_device(modules)
         entries = {number: tables.Entry(part.label, (), 0) for number, part in modules.items()}
         failures = {}
-        for result in self._profile(modules, dict.fromkeys(modules, self.rounds), progress):
+        for result in self._profile(modules, dict.fromkeys(modules, self.rounds), progress, WHOLE_ROUND_SECONDS):
             failures |= result.failures
             for number, figure in result.milliseconds.items():
                 entries[number] = entries[number].with_round(figure, result.runs[number])
         self._report_failures(modules, failures)
         return [entry.measurement() for entry in entries.values()]
 
-    def _profile(self, parts, rounds, progress):
+    def _profile(self, parts, rounds, progress, round_seconds=ROUND_SECONDS):
         """Profile the copies of parts, {key: part}; what cannot be copied fails like what cannot be run."""
         copies, failures = {}, {}
         for key, part in parts.items():
@@ -152,7 +155,8 @@ class Latency(Estimator):
             def report(done, total, key):
                 progress(done, total, f"measuring {parts[key].label}")
 
-        yield from profile(copies, self.device.synchronize, {key: rounds[key] for key in copies}, progress=report)
+        wanted = {key: rounds[key] for key in copies}
+        yield from profile(copies, self.device.synchronize, wanted, round_seconds, progress=report)
 
     def _rounds_of(self, text):
         entry = self.table.entries.get(text)
@@ -166,7 +170,7 @@ class Latency(Estimator):
         if not self.measures_here:
             raise MissingCost(
                 f"the latency table {self.path} is of another device, so nothing can be measured here",
-                [Lack(part.label, signature(part, self.table.dtype)) for part in parts.values()],
+                [Lack(part.label, signature=signature(part, self.table.dtype)) for part in parts.values()],
                 self._advice(),
             )
 

@@ -8,9 +8,10 @@ from estimators.graph import functions_of
 
 
 def _weights_per_output(function):
-    """Convolution and affine: every output element sums over all axes of the weights but the output channels.
+    """Convolution: every output element sums over all axes of the weights but the first.
 
-    Right for groups too, since (O, I / group, *kernel) is their shape.
+    Weights are (O, I / group, *kernel), or (channels x multiplier, *kernel) of a depthwise one, so that groups
+    are counted right.
     """
     return prod(function.outputs[0].shape) * prod(function.inputs[1].shape[1:])
 
@@ -20,44 +21,40 @@ def _affine(function):
     return prod(function.outputs[0].shape) * function.inputs[1].shape[0]
 
 
-def _kernel_per_output(function):
-    """Depthwise: every output element sums over one kernel; weights are (channels x multiplier, *kernel)."""
-    return prod(function.outputs[0].shape) * prod(function.inputs[1].shape[1:])
-
-
 def _weights_per_input(function):
-    """Transposed: every input element meets all weights of its channel; weights are (I, O / group, *kernel)."""
+    """Transposed convolution: every input element meets all weights of its channel.
+
+    Weights are (I, O / group, *kernel), or (channels, *kernel) of a depthwise one.
+    """
     return prod(function.inputs[0].shape) * prod(function.inputs[1].shape[1:])
 
 
-def _free(function):
-    return 0
+# Functions without a multiply-add are listed one by one: what nobody has thought about must not count as free.
+FREE = (
+    "BatchNormalization", "ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "Swish", "Sigmoid",
+    "HardSigmoid", "Tanh", "HardTanh", "Softmax", "LogSoftmax", "Add2", "AddN", "AddScalar", "Sub2",
+    "Mul2", "MulN", "MulScalar", "BcAdd2", "MaximumScalar", "MinimumScalar", "AveragePooling",
+    "MaxPooling", "SumPooling", "GlobalAveragePooling", "Mean", "Sum", "Interpolate", "Reshape",
+    "Concatenate", "Split", "Stack", "Slice", "Pad", "Shift", "Transpose", "Broadcast", "Identity",
+    "Dropout", "Sink", "Unlink", "Constant",
+)
 
-
-# One entry a function: a rule gets the nnabla Function and returns its MACs. Functions that cost none are listed
-# too, because a function that nobody has thought about must not count as free.
+# A rule gets the nnabla Function and returns its MACs.
 RULES = {
     "Convolution": _weights_per_output,
-    "DepthwiseConvolution": _kernel_per_output,
+    "DepthwiseConvolution": _weights_per_output,
     "Deconvolution": _weights_per_input,
+    "DepthwiseDeconvolution": _weights_per_input,
     "Affine": _affine,
-} | dict.fromkeys(
-    (
-        "BatchNormalization ReLU ReLU6 LeakyReLU PReLU ELU Swish Sigmoid HardSigmoid Tanh HardTanh Softmax LogSoftmax "
-        "Add2 AddN AddScalar Sub2 Mul2 MulN MulScalar BcAdd2 MaximumScalar MinimumScalar "
-        "AveragePooling MaxPooling SumPooling GlobalAveragePooling Mean Sum Interpolate "
-        "Reshape Concatenate Split Stack Slice Pad Shift Transpose Broadcast Identity Dropout Sink Unlink Constant"
-    ).split(),
-    _free,
-)
+} | dict.fromkeys(FREE, lambda function: 0)
 
 
 class MACs(Estimator):
     """Multiply-adds of a graph as it stands, so of its whole batch.
 
-    One MAC is one multiplication with the addition that goes with it, in a convolution, a transposed one or an
-    affine map; FLOPs are commonly twice that. Biases, batch normalization, activations, pooling, and element-wise
-    and shape operations count nothing. Convolutions count their padding too.
+    One MAC is one multiplication with the addition that goes with it, in a convolution, a transposed one or
+    an affine map; FLOPs are commonly twice that. Biases, batch normalization, activations, pooling, and
+    element-wise and shape operations count nothing. Convolutions count their padding too.
     rules: {function type: rule(function) -> MACs} that complement or replace RULES.
     """
 

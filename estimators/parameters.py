@@ -5,7 +5,7 @@ from estimators.graph import parameters_of
 
 
 class Parameters(Estimator):
-    """Elements of the leaves that need a gradient and are no data input; a parameter used twice counts once a part."""
+    """Elements of the leaves that need a gradient and are no data input; each leaf counts once a part."""
 
     unit = "parameters"
 

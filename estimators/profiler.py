@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-ROUND_SECONDS = 0.015  # how long one module is run in one round
+# How long one module is run in one round. Other work on the machine comes and goes within tenths of a second, so
+# many short rounds agree better between two profilings than a few long ones that take the same time.
+ROUND_SECONDS = 0.003
 BATCH_SECONDS = 0.001  # how long it is run between two readings of the clock
 WARM_UP_RUNS = 3
 
@@ -26,7 +28,7 @@ class Round:
     failures: dict
 
 
-def profile(modules, synchronize, rounds, seed=0, clock=time.perf_counter, progress=None):
+def profile(modules, synchronize, rounds, round_seconds=ROUND_SECONDS, seed=0, clock=time.perf_counter, progress=None):
     """Measure modules; a generator of a Round after every round.
 
     modules: {key: run}, run() being one run. rounds: {key: how many rounds that module takes part in}.
@@ -34,7 +36,8 @@ def profile(modules, synchronize, rounds, seed=0, clock=time.perf_counter, progr
     progress: optional progress(done, total, key), after every module.
 
     Every round takes all modules in a new order, so that a slow minute of the machine falls on all of them.
-    A round runs a module for about 15 ms, at least once: batches of runs of about 1 ms, each synchronized.
+    A round runs a module for about round_seconds, at least once: batches of runs of about 1 ms, each
+    synchronized.
     """
     order = random.Random(seed)
     batches = {}
@@ -48,7 +51,7 @@ def profile(modules, synchronize, rounds, seed=0, clock=time.perf_counter, progr
             try:
                 with _NoCollection():
                     if key not in batches:
-                        batches[key] = _warm_up(modules[key], synchronize, clock)
+                        batches[key] = _warm_up(modules[key], round_seconds, synchronize, clock)
                     milliseconds[key] = 1000 * _time(modules[key], *batches[key], synchronize, clock)
             except Exception as error:  # whatever one module raises, the others are measured
                 failures[key] = error
@@ -63,8 +66,8 @@ def profile(modules, synchronize, rounds, seed=0, clock=time.perf_counter, progr
         yield Round(milliseconds, runs, failures)
 
 
-def _warm_up(run, synchronize, clock):
-    """(runs in a batch, batches in a round) after a few runs, the first of which allocate and choose algorithms."""
+def _warm_up(run, round_seconds, synchronize, clock):
+    """(runs in a batch, batches in a round), after runs of which the first allocate and choose algorithms."""
     seconds = []
     for _ in range(WARM_UP_RUNS):
         synchronize()
@@ -74,11 +77,12 @@ def _warm_up(run, synchronize, clock):
         seconds.append(clock() - start)
     one_run = max(min(seconds), 1e-7)
     runs = max(1, round(BATCH_SECONDS / one_run))
-    return runs, max(1, round(ROUND_SECONDS / (runs * one_run)))
+    return runs, max(1, round(round_seconds / (runs * one_run)))
 
 
 def _time(run, runs, batches, synchronize, clock):
-    run()  # the caches are another module's
+    if batches > 1:
+        run()  # the caches are another module's; a single long run fills its own
     seconds = []
     for _ in range(batches):
         synchronize()

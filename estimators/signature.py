@@ -4,12 +4,12 @@ from estimators.graph import functions_of, parameters_of
 
 
 def signature(part, dtype="float32"):
-    """The signature of a part, one readable line: equal for equal structures, whatever the names and the weights.
+    """The signature of a part, one line: equal for equal structures, whatever the names and the weights.
 
-    Data inputs are x0, x1, ..., parameters p0, p1, ..., results v0, v1, ..., each numbered in order of first use
-    and with its shape there; a second result of one function is v0.1. The batch size is part of the shapes.
+    Data inputs are x0, x1, ..., parameters p0, p1, ..., results v0, v1, ..., each numbered in order of first
+    use and with its shape there; a second result of one function is v0.1. Shapes contain the batch size.
 
-        float32: v0(1,8,12,12)=ReLU6(x0(1,8,12,12)); v1(1,4,12,12)=Convolution(v0, p0(4,8,1,1); group=1, ...) -> v1
+        float32: v0(1,8,4,4)=ReLU6(x0(1,8,4,4)); v1(1,4,4,4)=Convolution(v0, p0(4,8,1,1); group=1, ...) -> v1
     """
     names = {}
     kinds = {variable: "x" for variable in part.inputs} | {variable: "p" for variable in parameters_of(part)}

@@ -19,7 +19,10 @@ UNIT = "ms"
 
 @dataclass(frozen=True)
 class Entry:
-    """The measurements of one signature. label: for people. rounds: the rounds' figures, ms. runs: forward passes."""
+    """The measurements of one signature.
+
+    label: for people. rounds: tuple of the rounds' figures, ms. runs: forward passes in all of them.
+    """
 
     label: str
     rounds: tuple
@@ -99,7 +102,7 @@ class Table:
             "batch": self.batch,
             "created": self.created,
             "changed": self.changed,
-            "calibration": {name: asdict(calibration) for name, calibration in sorted(self.calibration.items())},
+            "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
         }
 
@@ -115,14 +118,16 @@ def file_name(fingerprint, dtype, batch):
 def read(path):
     """The Table in a file.
 
-    Raises EstimatorError, in one line, for a file that is missing, damaged, of another format or unit, or that
-    has a figure which is no latency.
+    Raises EstimatorError, in one line, for a file that is missing, damaged, of another format or unit, or
+    that has a figure which is no latency.
     """
     path = Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise EstimatorError(f"there is no latency table {path}: check the path, or measure one with {command()}") from error
+        raise EstimatorError(
+            f"there is no latency table {path}: check the path, or measure one with {command()}"
+        ) from error
     except OSError as error:
         raise EstimatorError(f"the latency table {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import nnabla as nn
 import numpy as np
@@ -15,21 +15,18 @@ from estimators.base import EstimatorError
 from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.checkpoint import read_arrays, write_arrays
-from nnas.costs import Costs, Term, load_costs
-from nnas.deciders import Costing, Listing, Part
+from nnas.costs import load_costs
+from nnas.deciders import listed
 from nnas.errors import NnasError
 from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
-from nnas.layers import SHIPPED
 from nnas.objectives import constraint
-from nnas.randomness import generator, seed_initializers
+from nnas.pricing import price
 from nnas.rundir import open_run
 from nnas.search import Search
 from nnas.space import Architecture
 from nnas.terminal import Terminal, epoch_line, summary_text
 from nnas.train import Training
-
-CALIBRATION_NETWORKS = 5
 
 
 def run_command(arguments):
@@ -47,8 +44,8 @@ def run_command(arguments):
         return _failed(configuration.one_line(error))
     except OSError as error:
         return _failed(
-            f"{error.filename or 'file'}: {error.strerror or error}; nothing that was there is lost, and the same command "
-            "with the same run_dir goes on"
+            f"{error.filename or 'file'}: {error.strerror or error}; nothing that was there is lost, and the same "
+            "command with the same run_dir goes on"
         )
     except KeyboardInterrupt:
         return _failed("interrupted; the same command with the same run_dir goes on from the last epoch", status=130)
@@ -72,10 +69,7 @@ class Session:
         self.device = devices.find(config.device)
         nn.set_default_context(self.device.context)
         self.network = configuration.build(config.space)
-        with nn.parameter_scope("", {}):
-            listing = Listing()
-            self.network(nn.Variable((1, *self.network.input_shape)), listing, SHIPPED)
-        self.space = listing.space(self.network.name)
+        self.space = listed(self.network)
         self.terminal.say(self.device.description)
         self.terminal.say(
             f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
@@ -90,7 +84,10 @@ def search(config):
     run = _open(config, session)
     session.space.save(run.space)
     if not run.costs.exists():
-        tables = {name: price(session, estimator) for name, estimator in estimators.items()}
+        tables = {
+            name: price(session.network, session.space, estimator, session.terminal.progress)
+            for name, estimator in estimators.items()
+        }
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
     tables = load_costs(run.costs)
     constraints = _constraints(config, session, tables)
@@ -122,42 +119,13 @@ def profile(config):
     """Measure what the latency table of this device lacks of a space."""
     session = Session(config)
     estimator = configuration.build(config.estimator)
-    costs = price(session, estimator)
+    costs = price(session.network, session.space, estimator, session.terminal.progress)
     session.terminal.say(
         f"{len(costs.terms)} modules and whole networks of {session.space.name} are known: factor from sums to whole "
         f"networks {costs.factor:.3f} ± {costs.error:.1%}"
     )
     for key, value in costs.description.items():
         session.terminal.say(f"  {key}: {value}")
-
-
-def price(session, estimator):
-    """The Costs of a space by an estimator, which measures what it lacks."""
-    name, network = session.space.name, session.network
-    batch = estimator.batch
-    seed_initializers(0, "costs")
-    with nn.parameter_scope("", {}):
-        x = nn.Variable((batch, *network.input_shape))
-        costing = Costing(name, x)
-        costing.finish(network(x, costing, SHIPPED).logits)
-    costs = estimator.costs(costing.parts, session.terminal.progress)
-    terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(costing.parts, costs, strict=True))
-    if not estimator.calibrated(name):
-        random = generator(0, "calibration")
-        sums = Costs(estimator.unit, terms)
-        drawn = [session.space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
-        wholes = [
-            _whole(session, choices, batch, f"{name}: whole network {number}")
-            for number, choices in enumerate(drawn, start=1)
-        ]
-        estimator.calibrate(name, wholes, [sums.cost(choices) for choices in drawn], session.terminal.progress)
-    factor, error = estimator.whole(name)
-    return Costs(estimator.unit, terms, factor, error, estimator.description())
-
-
-def _whole(session, choices, batch, label, weights=None):
-    x, logits, _ = shipped_network(session.network, choices, batch, weights)
-    return Part((), (logits,), (x,), label)
 
 
 def _measuring(estimators):
@@ -213,7 +181,12 @@ def _search(config, session, data, constraints, run):
     run.append({"phase": "derived", "validation_accuracy": accuracy, "seconds": 0.0})
     write_arrays(run.supernet, loop.weights())
     predicted = {
-        one.name: {"value": one.costs.cost(choices), "unit": one.costs.unit, "device": _device_of(one.costs)}
+        one.name: {
+            "value": one.costs.cost(choices),
+            "unit": one.costs.unit,
+            "error": one.costs.error,
+            "device": _device_of(one.costs),
+        }
         for one in constraints
     }
     Architecture(session.space.name, choices, predicted).save(run.architecture)
@@ -259,68 +232,70 @@ def _train_and_ship(config, session, data, run, architecture, estimator, constra
         trained = training.weights()
         write_arrays(run.weights, trained)
     start = time.monotonic()
-    x, logits, parameters = shipped_network(
-        session.network, architecture.choices, getattr(estimator, "batch", 1), trained
-    )
+    batch = estimator.batch if estimator else 1
+    x, logits, parameters = shipped_network(session.network, architecture.choices, batch, trained)
     export_nnp(run.network, session.space.name, x, logits, parameters)
-    measured = None
-    if estimator is not None:
-        session.terminal.say("measuring the exported network")
-        measurement = estimator.measure((logits,), f"{session.space.name}: exported network")
-        measured = {
-            "median": measurement.median,
-            "spread": measurement.spread,
-            "rounds": measurement.rounds,
-            "runs": measurement.runs,
-            "unit": measurement.unit,
-            "device": "{processor}, {backend}".format(**session.device.fingerprint),
-            "batch": estimator.batch,
-        }
-    summary = _summary(
-        config,
-        session,
-        data,
-        run,
-        architecture,
-        constraints,
-        training.accuracy(data.test),
-        measured,
-        time.monotonic() - start,
-    )
+    measured = _measured(session, estimator, logits)
+    accuracy = training.accuracy(data.test)
+    seconds = {"export": round(time.monotonic() - start, 3)}
+    summary = {
+        "space": session.space.name,
+        **_recorded(run, seconds),
+        "test_accuracy": accuracy,
+        "samples": {"validation": len(data.validation), "test": len(data.test)},
+        "costs": _predictions(architecture, constraints),
+        "measured_latency": measured,
+        "seed": config.seed,
+        "versions": {"nnas": nnas.__version__, "nnabla": nn.__version__, "numpy": np.__version__},
+        "run_dir": str(run.path),
+        "next": _next_commands(config, session, run, constraints),
+    }
     write_json(run.summary, summary)
     session.terminal.say(summary_text(summary, architecture.choices))
 
 
-def _summary(config, session, data, run, architecture, constraints, test_accuracy, measured, seconds_of_export):
-    records = run.records()
-    seconds = {}
-    for record in records:
-        seconds[record["phase"]] = round(seconds.get(record["phase"], 0) + record["seconds"], 3)
-    costs = {
-        name: {"predicted": cost["value"], "unit": cost["unit"], "predicted_error": 0.0, "bound": None}
+def _measured(session, estimator, logits):
+    if estimator is None:
+        return None
+    session.terminal.say("measuring the exported network")
+    label = f"{session.space.name}: exported network"
+    measurement = estimator.measure((logits,), label, session.terminal.progress)
+    device = "{processor}, {backend}".format(**session.device.fingerprint)
+    return {**asdict(measurement), "device": device, "batch": estimator.batch}
+
+
+def _recorded(run, seconds):
+    """What the records of a run add to its summary: the accuracy before training, and the seconds of each phase."""
+    validation_accuracy, phases = None, {}
+    for record in run.records():
+        phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
+        validation_accuracy = record.get("validation_accuracy", validation_accuracy)
+    rounded = {phase: round(total, 3) for phase, total in phases.items()}
+    return {"validation_accuracy": validation_accuracy, "seconds": {**rounded, **seconds}}
+
+
+def _predictions(architecture, constraints):
+    """{constraint: what was predicted, in which unit and how surely, and the bound where there was one}."""
+    errors = {one.name: one.costs.error for one in constraints}
+    bounds = {one.name: one.bound for one in constraints}
+    return {
+        name: {
+            "predicted": cost["value"],
+            "predicted_error": errors.get(name, cost.get("error", 0.0)),
+            "unit": cost["unit"],
+            "bound": bounds.get(name),
+        }
         for name, cost in architecture.predicted.items()
     }
-    for one in constraints:
-        costs[one.name].update(bound=one.bound, predicted_error=one.costs.error)
-    return {
-        "space": session.space.name,
-        "test_accuracy": test_accuracy,
-        "validation_accuracy": next(
-            (record["validation_accuracy"] for record in records if record["phase"] == "derived"), None
-        ),
-        "samples": {"validation": len(data.validation), "test": len(data.test)},
-        "costs": costs,
-        "measured_latency": measured,
-        "seconds": {**seconds, "export": round(seconds_of_export, 3)},
-        "seed": config.seed,
-        "versions": {"nnas": nnas.__version__, "nnabla": nn.__version__, "numpy": np.__version__},
-        "run_dir": str(run.path),
-        "next": [
-            f"nnas train architecture={run.architecture} space={session.space.name} train.epochs={2 * config.train.epochs}",
-            *(
-                [f"nnas proxyless bound_ms={0.8 * constraints[0].bound:.3g}", "nnas profile space=mobilenet_cifar10"]
-                if constraints
-                else []
-            ),
-        ],
-    }
+
+
+def _next_commands(config, session, run, constraints):
+    """Commands to try, as they work from where the user stands."""
+    python = os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
+    start = f"{python} main.py --config-name=" if os.path.basename(sys.argv[0]) == "main.py" else "nnas "
+    longer = f"train.epochs={2 * config.train.epochs}"
+    commands = [f"{start}train architecture={run.architecture} space={session.space.name} {longer}"]
+    latency = next((one for one in constraints if one.name == "latency"), None)
+    if latency:
+        commands += [f"{start}proxyless bound_ms={0.8 * latency.bound:.3g}"]
+    return [*commands, f"{start}profile space=mobilenet_cifar10"]

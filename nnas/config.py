@@ -96,7 +96,10 @@ def _missing(error):
     wanted = error.missing_cfg_file or ""
     group, _, option = wanted.rpartition("/")
     options = error.options or []
-    return f"{group or 'configuration'}={option}: there is no such option{nearest(option, options)} (there are {', '.join(options)})"
+    return (
+        f"{group or 'configuration'}={option}: there is no such option{nearest(option, options)} (there are "
+        f"{', '.join(options)})"
+    )
 
 
 def _explained(error, name, searchpath, overrides):

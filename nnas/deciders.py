@@ -11,6 +11,7 @@ import nnabla as nn
 import nnabla.functions as F
 
 from nnas.errors import NnasError
+from nnas.layers import SHIPPED
 from nnas.space import Decision, Site, Space
 
 
@@ -38,6 +39,14 @@ class Listing:
 
     def space(self, name):
         return Space(name, tuple(Decision(decision, *rest) for decision, rest in self._decisions.items()))
+
+
+def listed(network):
+    """The Space of a network."""
+    with nn.parameter_scope("", {}):
+        listing = Listing()
+        network(nn.Variable((1, *network.input_shape)), listing, SHIPPED)
+    return listing.space(network.name)
 
 
 @dataclass(frozen=True)

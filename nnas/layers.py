@@ -11,6 +11,7 @@ from nnabla.initializer import ConstantInitializer, NormalInitializer
 from nnabla.parameter import get_parameter_or_create
 
 BATCH_NORMALIZATION_EPSILON = 1e-5
+RUNNING_DECAY = 0.97  # small batches at the end of a short training would make 0.9 noisy
 ACTIVATIONS = {None: lambda x: x, "relu": F.relu, "relu6": F.relu6, "swish": F.swish}
 
 
@@ -139,5 +140,12 @@ def _normalized(y, mode):
         mean = get_parameter_or_create("mean", shape, ConstantInitializer(0), need_grad=False)
         variance = get_parameter_or_create("variance", shape, ConstantInitializer(1), need_grad=False)
     return F.batch_normalization(
-        y, beta, gamma, mean, variance, eps=BATCH_NORMALIZATION_EPSILON, batch_stat=mode.statistics != "running"
+        y,
+        beta,
+        gamma,
+        mean,
+        variance,
+        decay_rate=RUNNING_DECAY,
+        eps=BATCH_NORMALIZATION_EPSILON,
+        batch_stat=mode.statistics != "running",
     )

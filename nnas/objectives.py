@@ -38,8 +38,8 @@ def constraint(space, name, costs, bound, fraction, weight):
     warning = None
     if bound >= largest:
         warning = (
-            f"the {name} bound of {bound:.4g} {costs.unit} is no bound: the largest network of {space.name} is predicted "
-            f"at {largest:.4g} {costs.unit}"
+            f"the {name} bound of {bound:.4g} {costs.unit} is no bound: the largest network of {space.name} is "
+            f"predicted at {largest:.4g} {costs.unit}"
         )
     return Constraint(name, costs, bound, weight), warning
 

@@ -50,52 +50,46 @@ class Terminal:
 def epoch_line(progress, constraints):
     """One line on an epoch; constraints: those of the search, for the units of its costs."""
     record = progress.record
-    texts = [
-        f"{progress.phase:6} epoch {progress.epoch:3}/{progress.epochs}",
-        f"{record['seconds']:6.1f} s",
-        f"loss {record['loss']:.3f}",
-        f"error {record['error']:.3f}",
-    ]
+    line = (
+        f"{progress.phase:6} {progress.epoch:3}/{progress.epochs} {record['seconds']:6.1f} s  "
+        f"loss {record['loss']:.3f}  error {record['error']:.3f}"
+    )
     if "reward" in record:
-        texts += [f"sampled: validation error {record['validation_error']:.3f}, reward {record['reward']:.3f}"]
-    if "entropy" in record:
-        texts += [f"entropy {record['entropy']:.2f}"]
+        line += f" | sampled: error {record['validation_error']:.3f}  reward {record['reward']:.3f}"
+        if "entropy" in record:
+            line += f"  entropy {record['entropy']:.2f}"
         for one in constraints:
-            texts += [
-                f"expected {one.name} {record['expected_cost'][one.name]:.4g} {one.costs.unit}, "
-                f"best {record['best_cost'][one.name]:.4g}"
-            ]
-    return "  ".join(texts)
+            line += f" | {one.name} {one.costs.unit}: best {record['best_cost'][one.name]:.4g}"
+            if "expected_cost" in record:
+                line += f"  expected {record['expected_cost'][one.name]:.4g}"
+    return line
 
 
 def summary_text(summary, choices):
     """The end of a run for people."""
     width = max(map(len, choices), default=0)
-    lines = [
-        "",
-        f"architecture of {summary['space']}:",
-        *(f"  {name:{width}}  {option}" for name, option in choices.items()),
-        "",
-    ]
+    samples = summary["samples"]
+    lines = ["", f"architecture of {summary['space']}:"]
+    lines += [f"  {name:{width}}  {option}" for name, option in choices.items()]
+    rows = []
     if summary["validation_accuracy"] is not None:
-        lines += [
-            f"validation accuracy  {summary['validation_accuracy']:7.2%}   (weights of the search, {summary['samples']['validation']} images)"
-        ]
-    lines += [
-        f"test accuracy        {summary['test_accuracy']:7.2%}   (after training, {summary['samples']['test']} images)"
-    ]
+        note = f"with the weights of the search, {samples['validation']} images"
+        rows += [("validation accuracy", f"{summary['validation_accuracy']:.2%}", note)]
+    rows += [("test accuracy", f"{summary['test_accuracy']:.2%}", f"after training, {samples['test']} images")]
     for name, cost in summary["costs"].items():
-        bound = f"   bound {cost['bound']:.4g} {cost['unit']}" if cost["bound"] is not None else ""
-        lines += [
-            f"{name + ', predicted':20} {cost['predicted']:7.4g} {cost['unit']} ± {cost['predicted_error']:.1%}{bound}"
-        ]
+        bound = "" if cost["bound"] is None else f"bound {cost['bound']:.4g} {cost['unit']}"
+        rows += [(f"{name}, predicted", _figure(cost["predicted"], cost["unit"], cost["predicted_error"]), bound)]
     measured = summary["measured_latency"]
     if measured:
-        lines += [
-            f"latency, measured    {measured['median']:7.4g} {measured['unit']} ± {measured['spread'] / measured['median']:.1%}"
-            f"   on {measured['device']}, batch {measured['batch']}"
-        ]
+        spread = measured["spread"] / measured["median"]
+        device = f"on {measured['device']}, batch {measured['batch']}"
+        rows += [("latency, measured", _figure(measured["median"], measured["unit"], spread), device)]
     else:
-        lines += ["latency, measured    not here: the table is of another device"]
+        rows += [("latency, measured", "not here", "the table is of another device")]
+    lines += ["", *(f"{name:20} {figure:20} {note}".rstrip() for name, figure, note in rows)]
     lines += ["", f"run folder: {summary['run_dir']}", "next:", *(f"  {command}" for command in summary["next"])]
     return "\n".join(lines)
+
+
+def _figure(value, unit, relative_error):
+    return f"{value:.4g} {unit}" + (f" ± {relative_error:.1%}" if relative_error else "")

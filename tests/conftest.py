@@ -6,8 +6,7 @@ import nnabla as nn
 import numpy as np
 import pytest
 
-from nnas.deciders import Listing
-from nnas.layers import SHIPPED, Outputs, affine, conv_bn, global_average_pooling
+from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 from nnas.spaces.mobilenet import MobileNet
 
 
@@ -80,10 +79,3 @@ class Nested:
 
 
 NETWORKS = [small_mobilenet, Nested]
-
-
-def listed(network):
-    with nn.parameter_scope("", {}):
-        listing = Listing()
-        network(nn.Variable((1, *network.input_shape)), listing, SHIPPED)
-        return listing.space(network.name)

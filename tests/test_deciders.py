@@ -5,13 +5,13 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import NETWORKS, Nested, listed, small_mobilenet
+from conftest import NETWORKS, Nested, small_mobilenet
 
 from estimators.base import Part
 from estimators.macs import MACs
 from nnas.classifier import Classification, ClassifierGraph
 from nnas.costs import Costs, Term
-from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled
+from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled, listed
 from nnas.errors import NnasError
 from nnas.layers import EVALUATION, SHIPPED, TRAINING
 from nnas.updates import parameter_arrays, set_parameters

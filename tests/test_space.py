@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from conftest import Nested, listed, small_mobilenet
+from conftest import Nested, small_mobilenet
 
+from nnas.deciders import listed
 from nnas.errors import NnasError
 from nnas.space import Architecture, Decision, Site, Space
 

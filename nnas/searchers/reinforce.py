@@ -5,11 +5,11 @@ import numpy as np
 
 from nnas.errors import check_number, check_positive_integer
 from nnas.objectives import most_probable
-from nnas.randomness import generator
+from nnas.searchers.base import Searcher
 from nnas.updates import restore_solver, solver_state
 
 
-class Reinforce:
+class Reinforce(Searcher):
     """Learns a probability of every option from rewards of sampled architectures.
 
     samples: architectures an update. baseline_decay: beta of b <- beta mean(R) + (1 - beta) b, applied after the use
@@ -30,13 +30,9 @@ class Reinforce:
         baseline_decay=0.9,
         start_from_first=True,
     ):
-        self._space = space
-        self._constraints = constraints
-        self._objective = objective
-        self._communicator = communicator
+        super().__init__(space, constraints, objective, communicator, seed)
         self._samples = check_positive_integer("searcher.samples", samples)
         self._decay = check_number("searcher.baseline_decay", baseline_decay, 0, 1)
-        self._generator = generator(seed, "reinforce")
         self.baseline = None if start_from_first else 0.0
         self._alphas = {}
         for decision in space.decisions:
@@ -48,9 +44,9 @@ class Reinforce:
     def sample(self):
         """Choices drawn from the present probabilities, each decision with a draw of its own."""
         probabilities = self._probabilities()
-        return self._space.complete(
+        return self.space.complete(
             lambda decision: decision.options[
-                self._generator.choice(len(decision.options), p=probabilities[decision.name])
+                self.generator.choice(len(decision.options), p=probabilities[decision.name])
             ]
         )
 
@@ -58,10 +54,7 @@ class Reinforce:
         """Make one update; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
         sampled = [self.sample() for _ in range(self._samples)]
         accuracies = [evaluate(choices) for choices in sampled]
-        rewards = [
-            self._objective(accuracy, self.costs(choices), self._constraints)
-            for choices, accuracy in zip(sampled, accuracies, strict=True)
-        ]
+        rewards = [self.reward(*pair) for pair in zip(sampled, accuracies, strict=True)]
         self._update(sampled, rewards)
         return {
             "reward": float(np.mean(rewards)),
@@ -71,11 +64,7 @@ class Reinforce:
 
     def best(self):
         """The most probable choices that keep the bounds."""
-        return most_probable(self._space, self._named(np.log, self._probabilities()), self._constraints)
-
-    def costs(self, choices):
-        """{constraint: predicted cost} of an architecture."""
-        return {one.name: one.costs.cost(choices) for one in self._constraints}
+        return most_probable(self.space, self._named(np.log, self._probabilities()), self.constraints)
 
     def figures(self):
         """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
@@ -84,14 +73,14 @@ class Reinforce:
         entropies = [float(-(p * np.log(p)).sum() / np.log(len(p))) for p in probabilities.values() if len(p) > 1]
         return {
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
-            "expected_cost": {one.name: one.costs.expected(named) for one in self._constraints},
+            "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
         }
 
     def gradient(self, sampled, rewards, baseline):
         """{decision: array}: the mean over samples of (R - b) (p - onehot), the gradient of the negative expected
         reward; a decision that a sample did not reach gets nothing from it."""
         gradient = {}
-        for decision in self._space.decisions:
+        for decision in self.space.decisions:
             probabilities = self._probabilities()[decision.name]
             total = np.zeros_like(probabilities)
             for choices, reward in zip(sampled, rewards, strict=True):
@@ -107,7 +96,7 @@ class Reinforce:
             "alphas": {name: alpha.d.copy() for name, alpha in self._alphas.items()},
             "baseline": self.baseline,
             "solver": solver_state(self._solver),
-            "generator": self._generator.bit_generator.state,
+            "generator": self.generator.bit_generator.state,
         }
 
     def restore(self, state):
@@ -115,7 +104,7 @@ class Reinforce:
             alpha.d = state["alphas"][name]
         self.baseline = state["baseline"]
         restore_solver(self._solver, state["solver"])
-        self._generator.bit_generator.state = state["generator"]
+        self.generator.bit_generator.state = state["generator"]
 
     def _update(self, sampled, rewards):
         mean = float(np.mean(rewards))
@@ -123,7 +112,7 @@ class Reinforce:
             self.baseline = mean
         for name, gradient in self.gradient(sampled, rewards, self.baseline).items():
             self._alphas[name].g = gradient
-        self._communicator.average([alpha.grad for alpha in self._alphas.values()])
+        self.communicator.average([alpha.grad for alpha in self._alphas.values()])
         self._solver.update()
         self.baseline = self._decay * mean + (1 - self._decay) * self.baseline
 
@@ -133,7 +122,7 @@ class Reinforce:
     def _named(self, function, probabilities):
         return {
             decision.name: dict(zip(decision.options, function(probabilities[decision.name]), strict=True))
-            for decision in self._space.decisions
+            for decision in self.space.decisions
         }
 
 

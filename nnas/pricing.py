@@ -1,0 +1,39 @@
+"""The costs of a space by an estimator: the space is cut into parts, and the estimator prices them."""
+
+import nnabla as nn
+
+from nnas.costs import Costs, Term
+from nnas.deciders import Costing, Part
+from nnas.export import shipped_network
+from nnas.layers import SHIPPED
+from nnas.randomness import generator, seed_initializers
+
+CALIBRATION_NETWORKS = 5
+
+
+def price(network, space, estimator, progress=None):
+    """The Costs of a space; an estimator that measures measures what it lacks, and random whole networks once.
+
+    estimator: an object as estimators.base.Estimator describes it. progress: a function of (done, total, text).
+    """
+    seed_initializers(0, "costs")
+    with nn.parameter_scope("", {}):
+        x = nn.Variable((estimator.batch, *network.input_shape))
+        costing = Costing(space.name, x)
+        costing.finish(network(x, costing, SHIPPED).logits)
+    costs = estimator.costs(costing.parts, progress)
+    terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(costing.parts, costs, strict=True))
+    if not estimator.calibrated(space.name):
+        random = generator(0, "calibration")
+        drawn = [space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
+        sums = [Costs(estimator.unit, terms).cost(choices) for choices in drawn]
+        estimator.calibrate(
+            space.name, [_whole(network, space, choices, estimator) for choices in drawn], sums, progress
+        )
+    factor, error = estimator.whole(space.name)
+    return Costs(estimator.unit, terms, factor, error, estimator.description())
+
+
+def _whole(network, space, choices, estimator):
+    x, logits, _ = shipped_network(network, choices, estimator.batch)
+    return Part((), (logits,), (x,), f"{space.name}: {' '.join(choices.values())}")

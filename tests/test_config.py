@@ -1,0 +1,246 @@
+"""The configuration files, and what the command line says about wrong ones."""
+
+from distutils.core import run_setup
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+import nnas
+from nnas import config as configuration
+from nnas.communicator import Alone
+from nnas.config import build, load, parse
+from nnas.costs import Costs, Term
+from nnas.deciders import listed
+from nnas.errors import NnasError
+from nnas.objectives import Constraint
+
+ROOT = Path(nnas.__file__).resolve().parent.parent
+CONF = configuration.folder()
+COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
+OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
+# What a command does not know by itself.
+GIVEN = {"train": ["architecture=a.json"]}
+
+
+def options(group):
+    return [pytest.param(option, id=option) for name, option in OPTIONS if name == group]
+
+
+@cache
+def composed(group, option):
+    """The configuration of a group's option, as a command composes it."""
+    command, place = {"estimator": ("profile", ""), "solver": ("proxyless", "@train.solver")}.get(
+        group, ("proxyless", "")
+    )
+    config = load(command, None, [f"{group}{place}={option}"])
+    return config.train.solver if group == "solver" else config[group]
+
+
+@cache
+def plain(command):
+    """A command's own configuration."""
+    return load(command, None, GIVEN.get(command, []))
+
+
+def test_there_are_commands_and_options():
+    assert set(COMMANDS) >= {"proxyless", "profile", "train"}
+    assert {"space", "data", "searcher", "objective", "estimator", "solver"} <= {group for group, _ in OPTIONS}
+    assert set(configuration.commands()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_composes_and_names_what_it_runs(command):
+    config = plain(command)
+    assert config.command in ("search", "train", "profile")
+    assert not OmegaConf.missing_keys(config)
+    assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
+        config
+    )
+
+
+@pytest.mark.parametrize("option", options("space"))
+def test_spaces_build_and_list(option):
+    network = build(composed("space", option))
+    space = listed(network)
+    assert space.name == option == network.name
+    assert all(len(decision.options) > 1 and decision.sites for decision in space.decisions)
+    blocks = sum(stage["blocks"] for stage in composed("space", option).stages)
+    assert len(space.decisions) == blocks
+    skips = sum("skip" in decision.options for decision in space.decisions)
+    assert skips == blocks - len(composed("space", option).stages)
+
+
+@pytest.mark.parametrize("option", options("data"))
+def test_data_builds_and_fits_the_default_space(option):
+    data = build(composed("data", option))
+    images, labels = data.training.draw(np.arange(2), np.random.default_rng(0))
+    assert images.shape == (2, *data.shape) and labels.shape == (2, 1)
+    network = build(plain("proxyless").space)
+    assert (network.input_shape, network.classes) == (data.shape, data.classes)
+
+
+@pytest.mark.parametrize("option", options("searcher"))
+def test_searchers_build_and_make_a_step(option):
+    space = listed(build(composed("space", "mobilenet_small")))
+    one = Constraint("latency", Costs("ms", (Term((), 1.0, "all"),)), 2.0, 1.0)
+    objective = build(plain("proxyless").objective)
+    searcher = build(composed("searcher", option))(space, [one], objective, communicator=Alone(), seed=0)
+    searcher.step(lambda choices: 0.5)
+    assert space.check(searcher.best())
+
+
+@pytest.mark.parametrize("option", options("objective"))
+def test_objectives_build(option):
+    assert build(composed("objective", option))(0.5, {}, []) == 0.5
+
+
+@pytest.mark.parametrize("option", options("estimator"))
+def test_estimators_build(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    estimator = build(load("profile", None, [f"estimator={option}", "device=cpu"]).estimator)
+    assert estimator.unit and estimator.batch == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", options("solver"))
+def test_solvers_build(option):
+    settings = build(composed("solver", option))
+    assert set(settings) == {"make_solver", "learning_rate", "weight_decay", "clip_norm"}
+    solver = settings["make_solver"]()
+    solver.set_learning_rate(settings["learning_rate"])
+    assert solver is not settings["make_solver"](), "one for each group of parameters"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_values_that_are_lists_stay_plain(command):
+    """Constructors take plain values: no container of the configuration reaches them."""
+    network = build(plain(command).space)
+    for value in vars(network).values():
+        assert type(value).__module__.split(".")[0] != "omegaconf"
+
+
+@pytest.mark.parametrize(
+    "command, overrides, parts",
+    [
+        ("proxylss", [], ["--config-name=proxylss", "did you mean 'proxyless'", "train"]),
+        ("proxyless", ["search.epoch=3"], ["search.epoch=3", "did you mean 'search.epochs'"]),
+        ("proxyless", ["epochs=3"], ["epochs=3", "no key 'epochs'"]),
+        ("proxyless", ["serch.epochs=3"], ["did you mean 'search.epochs'"]),
+        ("proxyless", ["seed=1", "search.solver.momentums=3"], ["search.solver.momentums=3", "no key"]),
+        ("proxyless", ["search.solver.make_solver.momentun=1"], ["'search.solver.make_solver.momentum'"]),
+        ("proxyless", ["space=mobilenet_smal"], ["space=mobilenet_smal", "did you mean 'mobilenet_small'"]),
+        ("proxyless", ["spaces=mobilenet_small"], ["spaces=mobilenet_small", "did you mean 'space'"]),
+        ("proxyless", ["data=imagenet"], ["data=imagenet", "cluttered_digits"]),
+        ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
+        ("proxyless", ["seed"], ["seed", "key=value"]),
+        ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
+        ("proxyless", ["~nothing"], ["nothing"]),
+        ("proxyless", ["+seed=3"], ["seed"]),
+        ("proxyless", ["bound_ms=${nothing}"], ["nothing"]),
+        ("train", [], ["architecture is not given", "architecture=..."]),
+    ],
+)
+def test_errors_name_the_nearest(command, overrides, parts):
+    with pytest.raises(NnasError) as caught:
+        load(command, None, overrides)
+    text = str(caught.value)
+    assert all(part in text for part in parts), text
+    assert "\n" not in text and len(text) < 600, text
+
+
+def test_overrides_reach_what_refers_to_them():
+    config = load("proxyless", None, ["device=cpu", "table=t.json", "bound_ms=0.25", "search.task.label_smoothing=0.3"])
+    estimator = config.constraints.latency.estimator
+    assert (estimator.device, estimator.table) == ("cpu", "t.json")
+    assert config.constraints.latency.bound == 0.25
+    assert config.train.task.label_smoothing == 0.3
+    other = load("proxyless", None, ["solver@train.solver=nesterov", "train.solver.learning_rate=0.7"])
+    assert other.train.solver.learning_rate == 0.7 != other.search.solver.learning_rate
+
+
+def test_ones_own_folder_adds_commands_and_options(tmp_path):
+    (tmp_path / "space").mkdir()
+    (tmp_path / "mine.yaml").write_text("defaults:\n  - proxyless\n  - override space: wide\n  - _self_\nseed: 7\n")
+    (tmp_path / "space" / "wide.yaml").write_text("defaults:\n  - mobilenet_small\nhead: 96\nname: wide\n")
+    config = load("mine", str(tmp_path), [])
+    assert (config.seed, config.space.head, config.space.name, config.command) == (7, 96, "wide", "search")
+    assert load("proxyless", str(tmp_path), ["space=wide"]).space.head == 96
+    assert set(configuration.commands(tmp_path)) == {*COMMANDS, "mine"}
+    with pytest.raises(NnasError, match="did you mean 'wide'"):
+        load("proxyless", str(tmp_path), ["space=wid"])
+    with pytest.raises(NnasError, match="did you mean 'mine'"):
+        load("mime", str(tmp_path), [])
+    with pytest.raises(NnasError, match="no such folder"):
+        load("proxyless", str(tmp_path / "nowhere"), [])
+
+
+def test_a_broken_file_of_ones_own_is_named(tmp_path):
+    (tmp_path / "mine.yaml").write_text("defaults: [\n")
+    with pytest.raises(NnasError, match="mine"):
+        load("mine", str(tmp_path), [])
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["proxyless", "seed=1"], ("proxyless", None, "run", ["seed=1"])),
+        (["--config-name=proxyless", "seed=1"], ("proxyless", None, "run", ["seed=1"])),
+        (["seed=1", "--config-name", "proxyless"], ("proxyless", None, "run", ["seed=1"])),
+        (["--config-name=proxyless.yaml"], ("proxyless", None, "run", [])),
+        (["-cn", "train", "-cd", "mine", "a=1", "b=2"], ("train", "mine", "run", ["a=1", "b=2"])),
+        (["train", "--config-dir=mine", "a=1"], ("train", "mine", "run", ["a=1"])),
+        (["proxyless", "--cfg", "job"], ("proxyless", None, "show", [])),
+        (["proxyless", "~train", "+x=1"], ("proxyless", None, "run", ["~train", "+x=1"])),
+    ],
+)
+def test_both_ways_in_have_one_grammar(arguments, expected):
+    assert parse(arguments) == expected
+
+
+@pytest.mark.parametrize("arguments", [[], ["seed=1"]])
+def test_no_command_is_an_error_that_lists_them(arguments):
+    with pytest.raises(NnasError, match="no command is given.*profile, proxyless, train"):
+        parse(arguments)
+
+
+@pytest.mark.parametrize(
+    "node, parts",
+    [
+        ({"_target_": "nnas.data.cluttered_digits.ClutteredDigits", "canvas": 3}, ["data.canvas=3"]),
+        ({"_target_": "nnas.data.cluttered_digits.ClutteredDigits", "canvass": 12}, ["canvass"]),
+        ({"_target_": "nnas.nothing.Here"}, ["nnas.nothing"]),
+        ({"_target_": "nnas.objectives.RewardMax"}, ["RewardMax"]),
+        ({"outer": {"_target_": "nnas.classifier.Classification", "label_smoothing": 2}}, ["label_smoothing=2"]),
+    ],
+)
+def test_errors_of_constructors_are_one_line(node, parts):
+    with pytest.raises(NnasError) as caught:
+        build(OmegaConf.create(node))
+    text = str(caught.value)
+    assert all(part in text for part in parts) and "\n" not in text, text
+
+
+def test_all_files_are_packaged(monkeypatch):
+    """Every folder with code and every configuration file is in the distribution."""
+    monkeypatch.chdir(ROOT)
+    distribution = run_setup("setup.py", stop_after="init")
+    folders = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for package in ("nnas", "estimators")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert folders <= set(distribution.packages)
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        package = ".".join(("nnas.conf", *path.parent.relative_to(ROOT / "conf").parts))
+        assert package in distribution.packages and "*.yaml" in distribution.package_data[package]
+    assert distribution.package_dir["nnas.conf"] == "conf"
+
+
+def test_the_folder_is_that_of_the_package_where_there_is_one(tmp_path, monkeypatch):
+    assert CONF == ROOT / "conf"
+    (tmp_path / "site" / "nnas" / "conf").mkdir(parents=True)
+    monkeypatch.setattr(nnas, "__file__", str(tmp_path / "site" / "nnas" / "__init__.py"))
+    assert configuration.folder() == tmp_path / "site" / "nnas" / "conf"

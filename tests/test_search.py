@@ -1,0 +1,287 @@
+"""The search loop, and what every searcher promises."""
+
+from functools import partial
+
+import nnabla as nn
+import nnabla.solvers as S
+import numpy as np
+import pytest
+from conftest import Nested, small_mobilenet
+from tiny import CLASSES, SHAPE, assert_same, patterns, shared, without_seconds
+
+from estimators.base import Part
+from estimators.macs import MACs
+from nnas import checkpoint
+from nnas.classifier import Classification, ClassifierGraph
+from nnas.data.batches import evaluation_batches
+from nnas.deciders import Fixed, listed
+from nnas.errors import NnasError
+from nnas.layers import SAMPLED_EVALUATION, SHIPPED, TRAINING
+from nnas.objectives import RewardMin, constraint
+from nnas.pricing import price
+from nnas.search import Search
+from nnas.searchers.reinforce import Reinforce
+from nnas.updates import set_parameters
+
+# Every searcher of the package: a function of (space, constraints, objective, communicator=..., seed=...).
+SEARCHERS = [
+    pytest.param(
+        partial(Reinforce, make_solver=partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999), samples=3), id="reinforce"
+    )
+]
+
+
+def mobilenet():
+    stages = [{"channels": 6, "blocks": 2, "stride": 2}, {"channels": 8, "blocks": 1, "stride": 1}]
+    return small_mobilenet(
+        input_shape=SHAPE, classes=CLASSES, stages=stages, expansions=(2, 3), kernels=(3, 5), dropout_rate=0.2
+    )
+
+
+def nested():
+    network = Nested()
+    network.input_shape, network.classes = SHAPE, CLASSES
+    return network
+
+
+def make_search(make, network=None, data=None, seed=0, fraction=0.6, **changes):
+    network = network or mobilenet()
+    space = listed(network)
+    one, _ = constraint(space, "macs", price(network, space, MACs()), None, fraction, 1.0)
+    settings = shared(partial(S.Nesterov, momentum=0.9))
+    searcher = make(space, [one], RewardMin(), communicator=settings["communicator"], seed=seed)
+    settings |= {"warmup_epochs": 2, "epochs": 2, "validation_batch": 6, "steps_per_update": 2, **changes}
+    search = Search(network, data or patterns(), searcher=searcher, seed=seed, **settings)
+    return search, space, one
+
+
+def finish(search):
+    """Run to the end; returns the records."""
+    return [progress.record for progress in search if progress.record]
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("network", [mobilenet, nested])
+def test_interrupted_and_restored_is_as_if_nothing_had_happened(make, network, tmp_path):
+    whole, _, _ = make_search(make, network())
+    states, records = [], []
+    for progress in whole:
+        if progress.record:
+            records.append(progress.record)
+            states.append(whole.state())
+            checkpoint.save(tmp_path / str(len(states)), 1, whole.state())
+    assert [record["phase"] for record in records] == ["warmup", "warmup", "search", "search"]
+    for epoch in range(1, 5):
+        # Whatever is left of other work must not matter: parameters, seeds, and steps of an epoch cut short.
+        nn.random.set_function_seed(epoch)
+        other, _, _ = make_search(make, network(), seed=0)
+        for progress in other:
+            if progress.step == 2:
+                break
+        loaded, _ = checkpoint.load(tmp_path / str(epoch))
+        other.restore(loaded)
+        assert without_seconds(finish(other)) == without_seconds(records[epoch:])
+        assert_same(other.state(), states[-1])
+        assert other.searcher.best() == whole.searcher.best()
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_seeds_decide_a_search(make):
+    runs = [make_search(make, seed=seed)[0] for seed in (0, 0, 1)]
+    first, same, other = (without_seconds(finish(run)) for run in runs)
+    assert first == same
+    assert first[0]["loss"] != other[0]["loss"] and first[-1]["loss"] != other[-1]["loss"]
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_a_searcher_keeps_its_promises(make, random):
+    _, space, one = make_search(make)
+    costs = one.costs
+    searcher = make(space, [one], RewardMin(), communicator=shared(S.Sgd)["communicator"], seed=0)
+    evaluated = []
+
+    def evaluate(choices):
+        assert space.check(choices) == choices
+        evaluated.append(choices)
+        return random.uniform(0, 1)
+
+    for _ in range(3):
+        sampled = searcher.sample()
+        assert space.check(sampled) == sampled
+        figures = searcher.step(evaluate)
+        assert {"reward", "validation_error"} <= figures.keys()
+        assert all(np.isfinite(value) for value in figures.values())
+        best = searcher.best()
+        assert space.check(best) == best and costs.cost(best) <= one.bound * (1 + 1e-9)
+        assert searcher.best() == best, "asking for the best must not change it"
+        assert searcher.costs(best) == {"macs": costs.cost(best)}
+    assert len({tuple(choices.items()) for choices in evaluated}) > 1
+
+    other = make(space, [one], RewardMin(), communicator=shared(S.Sgd)["communicator"], seed=5)
+    other.restore(searcher.state())
+    for each in (searcher, other):
+        each.drawn = [each.sample() for _ in range(3)]
+        each.taken = [each.step(lambda choices: 0.1 * len(choices)) for _ in range(2)]
+    assert searcher.drawn == other.drawn and searcher.taken == other.taken
+    assert_same(searcher.state(), other.state())
+    assert searcher.best() == other.best() and searcher.figures() == other.figures()
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_a_state_survives_the_file(make, tmp_path):
+    search, _, _ = make_search(make, warmup_epochs=0, epochs=1)
+    finish(search)
+    checkpoint.save(tmp_path / "c", 1, search.state())
+    assert_same(search.state(), checkpoint.load(tmp_path / "c")[0])
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("network", [mobilenet, nested])
+def test_weight_steps_leave_what_was_not_sampled_as_it_is(make, network):
+    network = network()
+    search, _, _ = make_search(make, network)
+    sampled, sample = [], search.searcher.sample
+    search.searcher.sample = lambda: sampled.append(sample()) or sampled[-1]
+    before, alone = search.weights(), 0
+    for progress in search:
+        # The first draw of a step is the path that is trained; others are of the searcher's update.
+        with nn.parameter_scope("", {}):
+            ClassifierGraph(network, Fixed(sampled[0]), TRAINING, Classification(), 1)
+            own = nn.get_parameters(grad_only=False).keys()
+        after = search.weights()
+        changed = {name for name, array in after.items() if (array != before[name]).any()}
+        assert changed <= own, changed - own
+        assert changed >= {name for name in own if name.endswith(("/W", "/mean", "/variance"))}
+        alone += len(after.keys() - own)
+        before, sampled[:] = after, []
+        assert progress.steps == 3
+    assert alone > 0
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_warm_up_is_for_the_weights_alone(make):
+    search, _, _ = make_search(make)
+    start = search.searcher.state()
+    start.pop("generator", None)
+    for progress in search:
+        state = search.searcher.state()
+        state.pop("generator", None)
+        if progress.phase == "warmup":
+            assert_same(state, start)
+            assert progress.record is None or "reward" not in progress.record
+        elif progress.record:
+            assert {"reward", "validation_error", "best_cost"} <= progress.record.keys()
+    with pytest.raises(AssertionError):
+        assert_same(state, start)
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_weights_learn_from_training_data_and_searchers_from_validation_data(make):
+    data = patterns()
+    search, _, _ = make_search(make, data=data)
+    finish(search)
+    assert not data.test.calls and not data.retraining.calls
+    # 4 epochs of 3 updates of 2 micro-batches; in 2 of the epochs one update of the searcher.
+    assert [len(call) for call in data.training.calls] == [4] * (4 * 3 * 2)
+    assert [len(call) for call in data.validation.calls] == [6] * 2
+    for epoch in range(4):
+        seen = np.concatenate(data.training.calls[6 * epoch : 6 * epoch + 6])
+        assert set(seen) == set(range(19))
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_accuracy_is_counted_over_all_validation_samples(make, random):
+    """11 samples in batches of 6: the filled-up rest must not count, nor move anything."""
+    data = patterns()
+    network = mobilenet()
+    search, space, _ = make_search(make, network, data)
+    finish(search)
+    before = search.state()
+    for _ in range(3):
+        choices = space.sample(random)
+        with nn.parameter_scope("", {}):
+            graph = ClassifierGraph(network, Fixed(choices), SAMPLED_EVALUATION, Classification(), 6)
+            set_parameters(nn.get_parameters(grad_only=False), search.weights(), "the supernet")
+        right = 0
+        for images, labels, count in evaluation_batches(data.validation, 6):
+            graph.images.d = images
+            graph.outputs.logits.forward()
+            right += (graph.outputs.logits.d.argmax(axis=1) == labels[:, 0])[:count].sum()
+        assert search.accuracy(choices) == pytest.approx(right / 11, abs=1e-6)
+    assert_same(search.state(), before)
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_architectures_of_one_update_are_judged_alike(make):
+    """The same choices get the same accuracy within an update, and other samples the next time."""
+    data = patterns()
+    search, space, _ = make_search(make, data=data, warmup_epochs=0, epochs=3)
+    seen = []
+    step = search.searcher.step
+
+    def watch(evaluate):
+        figures = step(evaluate)
+        choices = search.searcher.best()
+        seen.append({evaluate(choices) for _ in range(3)})
+        return figures
+
+    search.searcher.step = watch
+    finish(search)
+    assert len(seen) == 3 and all(len(one) == 1 for one in seen)
+    assert len({tuple(call) for call in data.validation.calls}) == 3
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_records_and_progress(make):
+    search, space, one = make_search(make)
+    steps, records = [], []
+    for progress in search:
+        steps.append((progress.phase, progress.epoch, progress.epochs, progress.step, progress.steps))
+        records += [progress.record] if progress.record else []
+    assert steps == [
+        ("warmup" if epoch <= 2 else "search", epoch, 4, step, 3) for epoch in range(1, 5) for step in range(1, 4)
+    ]
+    for number, record in enumerate(records, start=1):
+        assert record["epoch"] == number and record["seconds"] >= 0
+        assert 0 <= record["error"] <= 1 and record["loss"] > 0
+        assert record["best_cost"]["macs"] <= one.bound
+    assert list(search) == []
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_the_weights_learn(make):
+    search, _, _ = make_search(make, nested(), warmup_epochs=30, epochs=0)
+    losses = [record["loss"] for record in finish(search)]
+    assert np.mean(losses[-3:]) < 0.85 * np.mean(losses[:2])
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"warmup_epochs": -1},
+        {"epochs": -1},
+        {"epochs": "many"},
+        {"micro_batch": 2.5},
+        {"micro_batches": 0},
+        {"validation_batch": 2.5},
+        {"steps_per_update": 0},
+        {"steps_per_update": 2.5},
+    ],
+    ids=str,
+)
+def test_wrong_values_are_named(make, changes):
+    with pytest.raises(NnasError, match=rf"search\.{next(iter(changes))}="):
+        finish(make_search(make, **changes)[0])
+
+
+def test_the_largest_network_is_predicted_as_it_is_built():
+    """Costs of the derived network equal the estimator's of that network built alone."""
+    network = mobilenet()
+    space = listed(network)
+    costs = price(network, space, MACs())
+    choices = {decision.name: "e3_k5" for decision in space.decisions}
+    with nn.parameter_scope("", {}):
+        x = nn.Variable((1, *network.input_shape))
+        logits = network(x, Fixed(choices), SHIPPED).logits
+    assert MACs().costs([Part((logits,), (x,), "alone")]) == [costs.cost(choices)]

@@ -1,0 +1,73 @@
+"""A data set of seconds, whose training images are drawn anew as real ones are, and runs of loops on it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from nnas.classifier import Classification
+from nnas.communicator import Alone
+
+SHAPE = (1, 6, 6)
+CLASSES = 4
+
+
+class Patterns:
+    """A pattern for each class, with noise; drawn: whether it is new every time. calls: the indices asked for."""
+
+    def __init__(self, size, seed, drawn):
+        random = np.random.default_rng(seed)
+        patterns = np.random.default_rng(0).normal(size=(CLASSES, *SHAPE))
+        labels = random.integers(CLASSES, size=size)
+        self._images = (patterns[labels] + 0.3 * random.normal(size=(size, *SHAPE))).astype(np.float32)
+        self._labels = labels.astype(np.int32).reshape(-1, 1)
+        self._drawn = drawn
+        self.calls = []
+
+    def __len__(self):
+        return len(self._images)
+
+    def draw(self, indices, generator):
+        self.calls.append(np.array(indices))
+        images = self._images[indices]
+        if self._drawn:
+            images = images + generator.normal(0, 0.2, images.shape).astype(np.float32)
+        return images, self._labels[indices]
+
+
+def patterns():
+    return SimpleNamespace(
+        shape=SHAPE,
+        classes=CLASSES,
+        training=Patterns(19, 1, True),
+        retraining=Patterns(30, 2, True),
+        validation=Patterns(11, 3, False),
+        test=Patterns(13, 4, False),
+    )
+
+
+def shared(solver):
+    """What search and training take alike."""
+    return {
+        "task": Classification(0.1),
+        "solver": {"make_solver": solver, "learning_rate": 0.1, "weight_decay": 1e-3, "clip_norm": 2.0},
+        "micro_batch": 4,
+        "micro_batches": 2,
+        "communicator": Alone(),
+    }
+
+
+def without_seconds(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def assert_same(one, other, place=""):
+    """Two states are equal to the last bit."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for key in one:
+            assert_same(one[key], other[key], f"{place}/{key}")
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), place
+        assert one.tobytes() == other.tobytes(), place
+    else:
+        assert one == other, place
