@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
@@ -23,8 +24,11 @@ def folder():
 
 def commands(config_dir=None):
     """The names that --config-name takes."""
-    folders = [folder(), *([Path(config_dir)] if config_dir else [])]
-    return sorted({path.stem for one in folders for path in one.glob("*.yaml")})
+    return sorted({path.stem for one in _folders(config_dir) for path in one.glob("*.yaml")})
+
+
+def _folders(config_dir):
+    return [folder(), *([Path(config_dir).resolve()] if config_dir else [])]
 
 
 def parse(arguments):
@@ -62,13 +66,17 @@ def load(name, config_dir, overrides):
             f"--config-name={name}: there is no such configuration{nearest(name, possible)} (there are "
             f"{', '.join(possible)})"
         )
-    searchpath = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
-    with initialize_config_dir(str(folder()), version_base="1.3"):
+    # Hydra looks for the command itself in the first folder only.
+    first, *others = sorted(_folders(config_dir), key=lambda one: not (one / f"{name}.yaml").exists())
+    searchpath = [f"hydra.searchpath=[{','.join(f'file://{other}' for other in others)}]"] if others else []
+    with initialize_config_dir(str(first), version_base="1.3"):
         try:
             config = compose(name, overrides + searchpath)
             OmegaConf.resolve(config)
         except MissingConfigException as error:
             raise NnasError(_missing(error)) from None
+        except yaml.YAMLError as error:
+            raise NnasError(f"--config-name={name}: a file of it is not YAML: {one_line(error)}") from None
         except (HydraException, OmegaConfBaseException) as error:
             raise NnasError(_explained(error, name, searchpath, overrides)) from None
     missing = sorted(OmegaConf.missing_keys(config))

@@ -42,12 +42,15 @@ EVALUATION = Mode("running")
 SHIPPED = Mode("folded")
 
 
-def conv_bn(x, outmaps, kernel, mode, name, stride=1, activation=None):
-    """Convolution ('same' padding for odd kernels), batch normalization, activation; x: (N, C, H, W)."""
+def conv_bn(x, outmaps, kernel, mode, name, stride=1, activation=None, initial_scale=1):
+    """Convolution ('same' padding for odd kernels), batch normalization, activation; x: (N, C, H, W).
+
+    initial_scale: of the batch normalization (gamma) before training.
+    """
     with nn.parameter_scope(name):
         weight = _weight((outmaps, x.shape[1], kernel, kernel), kernel * kernel * outmaps)
         y = F.convolution(x, weight, _folded_bias(outmaps, mode), **_window(kernel, stride))
-        return ACTIVATIONS[activation](_normalized(y, mode))
+        return ACTIVATIONS[activation](_normalized(y, mode, initial_scale))
 
 
 def depthwise_conv_bn(x, kernel, mode, name, stride=1, activation=None):
@@ -77,12 +80,17 @@ def affine(x, outmaps, name):
 
 
 def inverted_residual(x, outmaps, expansion, kernel, stride, mode, name):
-    """Expansion by a 1x1, depthwise and projecting convolution, with a shortcut where shapes allow (MobileNetV2)."""
+    """Expansion by a 1x1, depthwise and projecting convolution, with a shortcut where shapes allow (MobileNetV2).
+
+    With a shortcut the scale of the last normalization starts at 0 (Goyal et al., 2017): in a supernet an operator
+    that has hardly been trained then leaves its input as it is, instead of adding noise to it.
+    """
+    has_shortcut = stride == 1 and x.shape[1] == outmaps
     with nn.parameter_scope(name):
         y = conv_bn(x, x.shape[1] * expansion, 1, mode, "expand", activation="relu6") if expansion > 1 else x
         y = depthwise_conv_bn(y, kernel, mode, "depthwise", stride, activation="relu6")
-        y = conv_bn(y, outmaps, 1, mode, "project")
-    return y + x if y.shape == x.shape else y
+        y = conv_bn(y, outmaps, 1, mode, "project", initial_scale=0 if has_shortcut else 1)
+    return y + x if has_shortcut else y
 
 
 def fold(parameters):
@@ -126,13 +134,13 @@ def _folded_bias(maps, mode):
     return get_parameter_or_create("b", (maps,), NormalInitializer(0.1))
 
 
-def _normalized(y, mode):
+def _normalized(y, mode, initial_scale=1):
     if mode.statistics == "folded":
         return y
     shape = (1, y.shape[1], 1, 1)
     gamma = beta = None
     if mode.affine:
-        gamma = get_parameter_or_create("gamma", shape, ConstantInitializer(1))
+        gamma = get_parameter_or_create("gamma", shape, ConstantInitializer(initial_scale))
         beta = get_parameter_or_create("beta", shape, ConstantInitializer(0))
     if mode.statistics == "scratch":
         mean, variance = nn.Variable(shape), nn.Variable(shape)

@@ -26,6 +26,7 @@ from nnas.config import build, load
 from nnas.costs import load_costs
 from nnas.deciders import Fixed, listed
 from nnas.layers import EVALUATION
+from nnas.search import Search
 from nnas.space import Architecture
 from nnas.updates import set_parameters
 
@@ -34,14 +35,16 @@ SPACE = [
     "space.stages=[{channels: 4, blocks: 1, stride: 2}, {channels: 6, blocks: 2, stride: 2}]",
     "space.expansions=[2, 3]",
     "space.kernels=[3, 5]",
-    "space.stem.channels=4",
+    "space.stem={channels: 4, stride: 1}",
     "space.head=8",
 ]
 DATA = ["data.validation=100", "data.test=1000", "data.copies=1"]
 ROUNDS = "constraints.latency.estimator.rounds=1"
-SEARCH = ["proxyless", *SPACE, *DATA, "device=cpu", "bound_fraction=0.8", ROUNDS]
-SHORT = ["search.warmup_epochs=1", "search.epochs=1", "train.epochs=1", "search.validation_batch=32"]
-TRAIN = ["train", *SPACE, *DATA, "device=cpu", "estimator.rounds=1", "train.epochs=1"]
+BATCHES = [f"{phase}.{key}" for phase in ("search", "train") for key in ("micro_batch=16", "micro_batches=1")]
+SEARCH = ["proxyless", *SPACE, *DATA, *BATCHES, "search.steps_per_update=6", "search.validation_batch=32"]
+SEARCH += ["device=cpu", "bound_fraction=0.8", ROUNDS]
+SHORT = ["search.warmup_epochs=1", "search.epochs=1", "train.epochs=1"]
+TRAIN = ["train", *SPACE, *DATA, *BATCHES[2:], "device=cpu", "estimator.rounds=1", "train.epochs=1"]
 
 
 def call(arguments):
@@ -340,7 +343,7 @@ def test_profiling_measures_once(run):
 def test_counted_costs_and_several_constraints(run):
     """Costs are read from the table; a second bound has an estimator of its own."""
     macs = "+constraints.macs={bound: null, fraction: 0.9, weight: 0.5, estimator: {_target_: estimators.macs.MACs}}"
-    done = call([*SEARCH, *SHORT, macs, "run_dir=two"])
+    done = call([*SEARCH, *SHORT, "search.warmup_epochs=0", macs, "run_dir=two"])
     assert done.status == 0, done.err
     summary = read("two/summary.json")
     assert {name: cost["unit"] for name, cost in summary["costs"].items()} == {"latency": "ms", "macs": "MACs"}
@@ -390,48 +393,34 @@ def test_showing_the_configuration_does_nothing(home):
         ([], ["no command"]),
         (["proxylss"], ["proxylss", "did you mean 'proxyless'"]),
         ([*SEARCH, "search.epoch=1"], ["search.epoch=1", "did you mean 'search.epochs'"]),
-        ([*SEARCH, "space=mobilenet_smal"], ["did you mean 'mobilenet_small'"]),
-        ([*SEARCH, "solver@search.solver=nestrov"], ["nestrov", "nesterov"]),
         ([*SEARCH, "--nothing"], ["--nothing"]),
-        ([*SEARCH, "--config-dir=nowhere"], ["--config-dir=nowhere"]),
         ([*SEARCH, "command=serch"], ["command", "search"]),
         ([*SEARCH, "device=cuda"], ["cuda", "cudnn"]),
         ([*SEARCH, "device=null"], ["device"]),
         ([*SEARCH, "bound_ms=1e-6"], ["1e-06 ms", "smallest possible value is"]),
-        ([*SEARCH, "bound_ms=fast"], ["bound", "'fast'"]),
-        ([*SEARCH, "bound_fraction=-1"], ["fraction=-1"]),
         ([*SEARCH, "constraints.latency.weight=x"], ["weight='x'"]),
         ([*SEARCH, "constraints.latency.estimator.rounds=0"], ["rounds"]),
         ([*SEARCH, "table=nowhere.json"], ["nowhere.json"]),
         ([*SEARCH, "seed=-1"], ["seed=-1"]),
-        ([*SEARCH, "seed=one"], ["seed='one'"]),
         ([*SEARCH, "search.epochs=x"], ["search.epochs='x'"]),
-        ([*SEARCH, "search.warmup_epochs=-1"], ["search.warmup_epochs=-1"]),
-        ([*SEARCH, "search.micro_batches=0"], ["search.micro_batches=0"]),
-        ([*SEARCH, "search.steps_per_update=0"], ["search.steps_per_update=0"]),
         ([*SEARCH, "search.solver.learning_rate=fast"], ["learning_rate='fast'"]),
         ([*SEARCH, "search.solver.make_solver.momentum=x"], ["momentum"]),
-        ([*SEARCH, "search.task.label_smoothing=2"], ["label_smoothing=2"]),
         ([*SEARCH, "train.epochs=x"], ["train.epochs='x'"]),
         ([*SEARCH, "searcher.samples=0"], ["searcher.samples=0"]),
         ([*SEARCH, "searcher.make_solver.alpha=x"], ["alpha"]),
         ([*SEARCH, "searcher._target_=nnas.searchers.reinforce.Reinfore"], ["Reinfore"]),
-        ([*SEARCH, "data.validation=0"], ["data.validation=0"]),
         ([*SEARCH, "space.classes=5"], ["space.classes", "10"]),
         ([*SEARCH, "space.input_shape=[1, 8, 8]"], ["space.input_shape", "(1, 12, 12)"]),
         ([*SEARCH, "space.input_shape=12"], ["space.input_shape=12"]),
-        ([*SEARCH, "space.kernels=[4]"], ["space.kernels=4"]),
         ([*SEARCH, "space.kernels=[]"], ["space.kernels"]),
         ([*SEARCH, "space.expansions=[x]"], ["space.expansions"]),
         ([*SEARCH, "space.stages=[{channels: 4}]"], ["space.stages"]),
-        ([*SEARCH, "space.stages=3"], ["space.stages"]),
         ([*SEARCH, "space.stem={channels: many, stride: 1}"], ["space.stem"]),
         ([*SEARCH, "space.head=wide"], ["space.head"]),
-        ([*SEARCH, "space._target_=nowhere.Space"], ["nowhere"]),
+        ([*SEARCH, "space.stem={channels: 0, stride: 1}"], ["space.stem"]),
         ([*SEARCH, "run_dir=latency_tables"], ["run_dir=latency_tables"]),
         (TRAIN, ["architecture is not given"]),
         ([*TRAIN, "architecture=nowhere.json"], ["nowhere.json", "no such file"]),
-        ([*TRAIN, "architecture=run"], ["run"]),
         ([*TRAIN, "architecture=run/summary.json"], ["run/summary.json", "not an architecture file"]),
         ([*TRAIN, "architecture=run/architecture.json", "weights=nowhere.h5"], ["nowhere.h5"]),
         ([*TRAIN, "architecture=run/architecture.json", "weights=run/space.json"], ["run/space.json"]),
@@ -441,15 +430,16 @@ def test_showing_the_configuration_does_nothing(home):
 )
 def test_bad_input_is_one_line(run, arguments, parts):
     before = contents(".")
-    made = (
-        ["run_dir=bad"] if arguments and not any("run_dir" in one for one in arguments) and len(arguments) > 1 else []
-    )
-    check_error(call([*arguments, *made]), *parts)
+    quick = SHORT if arguments[:1] == ["proxyless"] else []
+    made = [] if any("run_dir" in one for one in arguments) or len(arguments) < 2 else ["run_dir=bad"]
+    done = call([*arguments[:-1], *quick, *arguments[-1:], *made])
+    check_error(done, *parts)
+    assert "warmup" not in done.out, "it was searched before anyone looked at the configuration"
     after = contents(".")
     assert all(after.get(name) == content for name, content in before.items()), "nothing may be overwritten"
 
 
-@pytest.mark.parametrize("override", ["search.micro_batch=0", "search.validation_batch=0", "space.stem.channels=0"])
+@pytest.mark.parametrize("override", ["search.micro_batch=0", "search.validation_batch=0"])
 def test_sizes_of_zero_do_not_end_the_interpreter(run, override):
     """nnabla divides by them in C++."""
     done = subprocess.run(
@@ -487,7 +477,12 @@ ARCHITECTURES = {
 def test_a_damaged_architecture_is_refused(run, kind):
     Path("a.json").write_text(ARCHITECTURES[kind]())
     before = contents(".")
-    parts = {"one missing": "stage1_block1", "one too many": "stage9_block1", "unknown option": "e3_k9"}
+    parts = {
+        "one missing": "stage1_block1",
+        "one too many": "stage9_block1",
+        "unknown option": "e3_k9",
+        "option a list": "stage1_block1",
+    }
     check_error(call([*TRAIN, "architecture=a.json", "run_dir=bad"]), parts.get(kind, "a.json"))
     assert contents(".").items() >= before.items()
 
@@ -515,7 +510,7 @@ def test_a_table_of_another_device_is_used_and_lacks_are_listed(run, kind):
     text, part = TABLES[kind]
     Path("t.json").write_text(text())
     before = contents(".")
-    done = call([*SEARCH, *SHORT, "table=t.json", "run_dir=bad"])
+    done = call([*SEARCH, *SHORT, "search.warmup_epochs=0", "table=t.json", "run_dir=bad"])
     if part is not None:
         check_error(done, part)
     else:
@@ -607,8 +602,6 @@ def test_a_run_folder_that_cannot_be_written_is_an_error(run, monkeypatch, opera
 
 
 def test_an_interruption_is_one_line(run, monkeypatch):
-    from nnas.search import Search
-
     def interrupt(self):
         raise KeyboardInterrupt
 
@@ -616,9 +609,6 @@ def test_an_interruption_is_one_line(run, monkeypatch):
     done = call([*SEARCH, *SHORT, "run_dir=interrupted"])
     check_error(done, "interrupted", "run_dir")
     assert done.status == 130
-    monkeypatch.undo()
-    assert call([*SEARCH, *SHORT, "run_dir=interrupted"]).status == 0
-    assert Path("interrupted/architecture.json").read_bytes() == Path("run/architecture.json").read_bytes()
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
@@ -630,7 +620,7 @@ def test_several_processes_do_not_search_side_by_side(run, monkeypatch, variable
 
 # Killed at any moment
 
-LONG = ["search.warmup_epochs=2", "search.epochs=2", "train.epochs=3", "search.validation_batch=32"]
+LONG = ["search.warmup_epochs=2", "search.epochs=2", "train.epochs=3"]
 
 
 def records_of(path):
@@ -643,18 +633,22 @@ def without_seconds(records):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def killed_after(run_dir, phase, epoch):
-    """Start the command and kill it in the middle of the epoch after the given one; returns what it printed."""
+def killed_after(run_dir, phase, epoch, number=0):
+    """Start the command, wait for the record of an epoch, then for the checkpoint of that number if there is one, and
+    kill it a moment later; returns what it printed."""
     command = [sys.executable, "-m", "nnas", *SEARCH, *LONG, f"run_dir={run_dir}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         last = (records_of(Path(run_dir) / "metrics.jsonl") or [{}])[-1]
         if (last.get("phase"), last.get("epoch")) == (phase, epoch):
-            # An epoch takes some tenths of a second here.
-            time.sleep(0.08)
             break
         time.sleep(0.005)
+    if number:
+        while process.poll() is None and not (Path(run_dir) / "checkpoint" / f"{number:08d}.h5").exists():
+            time.sleep(0.005)
+        # An epoch takes some tenths of a second here.
+        time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     out, _ = process.communicate()
     assert process.returncode == -signal.SIGKILL, out
@@ -662,13 +656,14 @@ def killed_after(run_dir, phase, epoch):
 
 
 def test_killed_and_started_again_ends_in_the_same_bytes(run):
-    """In warm-up, in the search and in training; then with the newest checkpoint damaged by the last kill."""
+    """In warm-up, in the search and in training; after the last one the newest checkpoint is damaged as well."""
     assert call([*SEARCH, *LONG, "run_dir=whole"]).status == 0
     killed = Path("killed")
-    for phase, epoch in (("warmup", 1), ("search", 3), ("train", 2)):
-        killed_after("killed", phase, epoch)
+    # The first while its checkpoint is being written, the others in the middle of the next epoch.
+    for phase, epoch, number in (("warmup", 1, 0), ("search", 3, 3), ("train", 2, 7)):
+        killed_after("killed", phase, epoch, number)
         assert records_of(killed / "metrics.jsonl")[-1]["phase"] == phase
-        assert not (killed / "weights.h5").exists()
+        assert not (killed / "weights.h5").exists(), "it was too late"
         if phase == "warmup":
             with open(killed / "metrics.jsonl", "a") as file:
                 file.write('{"phase": "war')
@@ -685,4 +680,5 @@ def test_killed_and_started_again_ends_in_the_same_bytes(run):
     one, other = read("whole/summary.json"), read("killed/summary.json")
     assert one["test_accuracy"] == other["test_accuracy"]
     assert one["validation_accuracy"] == other["validation_accuracy"]
-    assert contents("killed").keys() == {name.replace("whole", "killed") for name in contents("whole")}
+    names = {str(path.relative_to(killed)) for path in killed.rglob("*") if not path.name.startswith(".")}
+    assert names == {str(path.relative_to("whole")) for path in Path("whole").rglob("*")}

@@ -183,10 +183,17 @@ def test_all_damaged_is_an_error(two):
 
 
 def test_a_killed_write_leaves_something_that_is_not_taken(two):
-    shutil.copy(two / "00000001.h5", two / ".00000003.h5.k2j4.h5")
+    shutil.copy(two / "00000001.h5", two / ".00000003.h5.k2j4abcd.h5")
     assert checkpoint.load(two)[0]["epoch"] == 2
     checkpoint.save(two, 3, state_of(3))
     assert checkpoint.load(two)[0]["epoch"] == 3
+
+
+def test_what_a_killed_write_leaves_is_removed_by_the_next(two):
+    """A supernet's checkpoint is large, and a run may be killed often."""
+    shutil.copy(two / "00000001.h5", two / ".00000003.h5.k2j4abcd.h5")
+    checkpoint.save(two, 3, state_of(3))
+    assert numbers(two) == ["00000002.h5", "00000003.h5"]
 
 
 @pytest.mark.parametrize("where", ["create_dataset", "replace", "fsync"])

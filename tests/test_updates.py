@@ -7,7 +7,7 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import NETWORKS, small_mobilenet
+from conftest import Nested, small_mobilenet
 
 from nnas.classifier import Classification, ClassifierGraph
 from nnas.communicator import Alone
@@ -90,7 +90,11 @@ def of_parameter(state, name):
     return found
 
 
-@pytest.mark.parametrize("make", NETWORKS)
+def mobilenet():
+    return small_mobilenet(expansions=(2, 3), kernels=(3, 5))
+
+
+@pytest.mark.parametrize("make", [mobilenet, Nested])
 @pytest.mark.parametrize("solver", [momentum, nesterov, S.Adam])
 def test_what_the_loss_does_not_reach_stays_as_it_is(make, solver, random):
     """Neither moved by old momentum, nor decayed, nor are running statistics polluted, over alternating paths."""
@@ -175,7 +179,7 @@ def test_clipping_by_the_norm_of_the_whole_gradient(clip, random):
 
 def test_clipping_takes_the_norm_over_the_active_path_only(random):
     """Against the same path built alone, step by step: old gradients of other paths must not count."""
-    network = small_mobilenet()
+    network = mobilenet()
     space = listed(network)
     with nn.parameter_scope("", {}):
         decide = Sampled()
