@@ -188,6 +188,20 @@ def test_the_smallest_bound_that_is_possible_is_kept(seed):
         assert costs.cost(choices) == pytest.approx(smallest, rel=1e-11)
 
 
+def test_a_bound_finer_than_a_bin_is_kept(random):
+    """Options that differ by a millionth: what is slightly too dear must not displace what still fits."""
+    terms = [
+        Term(((decision.name, option),), 1 + 1e-6 * number, "")
+        for decision in FLAT.decisions[:5]
+        for number, option in enumerate(decision.options)
+    ]
+    costs = Costs("ms", tuple(terms))
+    logs = {d.name: {option: float(i) for i, option in enumerate(d.options)} for d in FLAT.decisions}
+    for steps in range(11):
+        choices = most_probable(FLAT, logs, [one(FLAT, costs, 5 + 1e-6 * steps)])
+        assert costs.cost(choices) <= 5 + 1.001e-6 * steps
+
+
 def test_a_search_that_is_certain_still_has_a_best(random):
     """Probabilities of exactly 0 have the logarithm minus infinity."""
     costs = random_costs(FLAT, random)
