@@ -44,6 +44,7 @@ class Measurement:
     median: over the rounds, each round's figure being a median itself; in `unit`.
     spread: the interquartile range of the rounds' figures, in `unit`.
     rounds: how many rounds, at different times. runs: forward passes in all of them together.
+    slowdown: how many times slower than undisturbed the device was meanwhile, which is taken out of the median.
     """
 
     median: float
@@ -51,6 +52,7 @@ class Measurement:
     rounds: int
     runs: int
     unit: str = "ms"
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,7 @@ def find(name="auto"):
         return _cpu("as asked")
     if name not in NAMES:
         nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
-        raise EstimatorError(
-            f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?"
-        )
+        raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
     try:
         context = _answering_gpu()
     except Exception as error:

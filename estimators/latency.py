@@ -1,6 +1,8 @@
 """Latency on a device, measured or from a table of measurements."""
 
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from estimators import device as devices
 from estimators import table as tables
@@ -9,6 +11,7 @@ from estimators.calibration import fit_factor
 from estimators.graph import GraphCopy, functions_of, one_line
 from estimators.profiler import ROUND_SECONDS, Round, profile
 from estimators.signature import signature
+from estimators.yardstick import yardstick
 
 # Whole networks are few, and are measured alone: long enough to outlast other work on the machine.
 WHOLE_ROUND_SECONDS = 0.05
@@ -131,13 +134,14 @@ class Latency(Estimator):
         modules = dict(enumerate(parts))
         self._need_this_device(modules)
         entries = {number: tables.Entry(part.label, (), 0) for number, part in modules.items()}
-        failures = {}
+        failures, slowdowns = {}, {number: [] for number in modules}
         for result in self._profile(modules, dict.fromkeys(modules, self.rounds), progress, WHOLE_ROUND_SECONDS):
             failures |= result.failures
             for number, figure in result.milliseconds.items():
                 entries[number] = entries[number].with_round(figure, result.runs[number])
+                slowdowns[number].append(result.slowdowns[number])
         self._report_failures(modules, failures)
-        return [entry.measurement() for entry in entries.values()]
+        return [replace(entry.measurement(), slowdown=median(slowdowns[number])) for number, entry in entries.items()]
 
     def _profile(self, parts, rounds, progress, round_seconds=ROUND_SECONDS):
         """Profile the copies of parts, {key: part}; what cannot be copied fails like what cannot be run."""
@@ -156,7 +160,13 @@ class Latency(Estimator):
                 progress(done, total, f"measuring {parts[key].label}")
 
         wanted = {key: rounds[key] for key in copies}
-        yield from profile(copies, self.device.synchronize, wanted, round_seconds, progress=report)
+        if not copies:
+            return
+        ruler = yardstick(self.device, self.table.yardstick)
+        self.table.yardstick = ruler.reference
+        yield from profile(
+            copies, self.device.synchronize, wanted, round_seconds, progress=report, slowdown=ruler.slowdown
+        )
 
     def _rounds_of(self, text):
         entry = self.table.entries.get(text)

@@ -51,6 +51,8 @@ class Table:
     """A latency table.
 
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
+    yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
+    (see estimators.yardstick); None where nothing was measured yet.
     created, changed: dates, ISO 8601, UTC.
     """
 
@@ -59,6 +61,7 @@ class Table:
     batch: int = 1
     entries: dict = field(default_factory=dict)
     calibration: dict = field(default_factory=dict)
+    yardstick: float = None
     created: str = ""
     changed: str = ""
 
@@ -102,6 +105,7 @@ class Table:
             "batch": self.batch,
             "created": self.created,
             "changed": self.changed,
+            "yardstick_seconds": self.yardstick,
             "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
         }
@@ -168,6 +172,9 @@ def _from_json(content):
         raise ValueError("'device' has no 'processor' and 'backend'")
     if type(content["batch"]) is not int or content["batch"] < 1:
         raise ValueError(f"the batch size is {content['batch']!r}")
+    yardstick = content["yardstick_seconds"]
+    if yardstick is not None:
+        _check_positive(yardstick, "yardstick_seconds")
     return Table(
         fingerprint=fingerprint,
         dtype=content["dtype"],
@@ -176,6 +183,7 @@ def _from_json(content):
         calibration={name: _calibration(name, values) for name, values in content["calibration"].items()},
         created=content["created"],
         changed=content["changed"],
+        yardstick=yardstick,
     )
 
 

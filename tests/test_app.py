@@ -293,13 +293,6 @@ def test_another_configuration_in_the_same_folder_is_refused(run, override, name
     assert contents("run") == before
 
 
-def test_the_same_seed_and_tables_end_in_the_same_bytes(run):
-    assert call([*SEARCH, *SHORT, "run_dir=other"]).status == 0
-    assert Path("other/architecture.json").read_bytes() == Path("run/architecture.json").read_bytes()
-    assert_same_arrays("other/weights.h5", "run/weights.h5")
-    assert_same_arrays("other/supernet.h5", "run/supernet.h5")
-
-
 def assert_same_arrays(one, other):
     (first, _), (second, _) = read_arrays(one, "weights"), read_arrays(other, "weights")
     assert first.keys() == second.keys()

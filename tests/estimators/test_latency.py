@@ -48,9 +48,10 @@ def elsewhere(here, tmp_path):
 def fake_profile(milliseconds):
     """A profiler that gives figures by call: {key: ms} in every round."""
 
-    def profile(modules, synchronize, rounds, round_seconds, progress=None):
+    def profile(modules, synchronize, rounds, round_seconds, progress=None, slowdown=None):
         for _ in range(max(rounds.values(), default=0)):
-            yield Round({key: milliseconds[key] for key in modules}, dict.fromkeys(modules, 1), {})
+            ones = dict.fromkeys(modules, 1)
+            yield Round({key: milliseconds[key] for key in modules}, ones, {}, ones)
 
     return profile
 
