@@ -41,22 +41,28 @@ def main():
     scope.report()
 
 
+# Of the largest network's latency, with the number of seeds that are searched with.
+BOUNDS = {0.5: 5, 0.35: 3, 0.7: 3}
+LARGEST_SEEDS = 3
+
+
 class Scope:
     """What is compared, and where its runs are."""
 
-    def __init__(self, options, bounds=(0.35, 0.5, 0.7), seeds=(0, 1, 2, 3, 4), randoms=20, overrides=()):
+    def __init__(self, options, bounds=BOUNDS, randoms=20, overrides=()):
         self.folder, self.picture = Path(options.folder), options.picture
-        self.bounds, self.seeds, self.randoms, self.overrides = bounds, seeds, randoms, list(overrides)
+        self.bounds, self.randoms, self.overrides = bounds, randoms, list(overrides)
+        self.seeds = range(max(bounds.values()))
 
     @classmethod
     def quick(cls, options):
         options.folder += "_quick"
-        return cls(options, (0.5,), (0,), 3, ("train.epochs=1",))
+        return cls(options, {0.5: 1}, 3, ("train.epochs=1",))
 
     def searches(self):
         short = ["search.warmup_epochs=1", "search.epochs=1"] if self.overrides else []
-        for bound in self.bounds:
-            for seed in self.seeds:
+        for bound, seeds in self.bounds.items():
+            for seed in range(seeds):
                 yield lambda bound=bound, seed=seed: run(
                     self.found(bound, seed),
                     "proxyless",
@@ -83,7 +89,7 @@ class Scope:
             decision.name: max(decision.options, key=lambda option, name=decision.name: cost_of(costs, name, option))
             for decision in space.decisions
         }
-        for seed in self.seeds:
+        for seed in self.seeds[:LARGEST_SEEDS]:
             yield f"largest_{seed}", Architecture(space.name, largest, {}), seed
         for bound in self.bounds:
             limit = self._bound(bound)
@@ -100,17 +106,17 @@ class Scope:
         return listed(config.build(config.load("proxyless", None, []).space))
 
     def _costs(self):
-        return load_costs(self.found(self.bounds[0], self.seeds[0]) / "costs.json")["latency"]
+        return load_costs(self.found(next(iter(self.bounds)), 0) / "costs.json")["latency"]
 
     def _bound(self, bound):
-        return summary(self.found(bound, self.seeds[0]))["costs"]["latency"]["bound"]
+        return summary(self.found(bound, 0))["costs"]["latency"]["bound"]
 
     def report(self):
-        largest = [summary(self.folder / f"largest_{seed}")["test_accuracy"] for seed in self.seeds]
+        largest = [summary(self.folder / f"largest_{seed}")["test_accuracy"] for seed in self.seeds[:LARGEST_SEEDS]]
         rows, lines = [], []
-        for bound in self.bounds:
-            found = [summary(self.found(bound, seed)) for seed in self.seeds]
-            latencies = measured([self.found(bound, seed) for seed in self.seeds])
+        for bound in sorted(self.bounds):
+            found = [summary(self.found(bound, seed)) for seed in range(self.bounds[bound])]
+            latencies = measured([self.found(bound, seed) for seed in range(self.bounds[bound])])
             random = [
                 summary(self.folder / f"random_{bound}_{number}")["test_accuracy"] for number in range(self.randoms)
             ]

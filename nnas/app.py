@@ -1,9 +1,11 @@
 """The commands: the only reader of the configuration, and where spaces, searchers and estimators meet."""
 
 import os
+import re
+import shlex
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import nnabla as nn
 import numpy as np
@@ -17,7 +19,7 @@ from nnas import config as configuration
 from nnas.checkpoint import read_arrays, write_arrays
 from nnas.costs import load_costs
 from nnas.deciders import listed
-from nnas.errors import NnasError
+from nnas.errors import NnasError, check_positive_integer, nearest
 from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
 from nnas.objectives import constraint
@@ -38,7 +40,10 @@ def run_command(arguments):
         if action == "show":
             print(OmegaConf.to_yaml(config), end="")
             return 0
-        _commands()[config.command](config)
+        command = config.get("command")
+        if command not in COMMANDS:
+            raise NnasError(f"command={command}: there are {', '.join(COMMANDS)}{nearest(command, COMMANDS)}")
+        COMMANDS[command](config, Invocation(name, config_dir, overrides))
         return 0
     except (NnasError, EstimatorError) as error:
         return _failed(configuration.one_line(error))
@@ -56,14 +61,40 @@ def _failed(text, status=1):
     return status
 
 
-def _commands():
-    return {"search": search, "train": train, "profile": profile}
+@dataclass(frozen=True)
+class Invocation:
+    """How a command was called: its name, --config-dir or None, and the overrides."""
+
+    name: str
+    config_dir: str
+    overrides: list
+
+    def variant(self, name, *changes, keep=None):
+        """A command line like this one with another command and changes, as it works from where the user stands.
+
+        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+        changed = {change.partition("=")[0] for change in changes} | {"run_dir"}
+        kept = [
+            shlex.quote(override)
+            for override in self.overrides
+            if override.lstrip("+~").partition("=")[0] not in changed
+            and (keep is None or re.split(r"[.=@]", override.lstrip("+~"))[0] in keep)
+        ]
+        config_dir = [f"--config-dir={self.config_dir}"] if self.config_dir else []
+        if os.path.basename(sys.argv[0]) == "main.py":
+            inside = sys.executable.startswith(os.getcwd() + os.sep)
+            start = [os.path.relpath(sys.executable) if inside else sys.executable, "main.py", f"--config-name={name}"]
+        else:
+            start = ["nnas", name]
+        return " ".join([*start, *config_dir, *kept, *changes])
 
 
 class Session:
     """What every command needs: the device, the space, a terminal and the processes."""
 
-    def __init__(self, config):
+    def __init__(self, config, invocation):
+        check_positive_integer("seed", config.get("seed", 0), least=0)
+        self.invocation = invocation
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)
         self.device = devices.find(config.device)
@@ -76,9 +107,9 @@ class Session:
         )
 
 
-def search(config):
+def search(config, invocation):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
-    session = Session(config)
+    session = Session(config, invocation)
     data = _data(config, session.network)
     estimators = {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
     run = _open(config, session)
@@ -90,16 +121,23 @@ def search(config):
         }
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
     tables = load_costs(run.costs)
+    if tables.keys() != estimators.keys():
+        raise NnasError(
+            f"{run.costs}: it has the costs {', '.join(tables)}, but the constraints are {', '.join(estimators)}; "
+            "remove the run folder and search again"
+        )
     constraints = _constraints(config, session, tables)
     if not run.architecture.exists():
+        # Wrong settings of the training are found now, and not after the search.
+        _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
         _search(config, session, data, constraints, run)
     architecture = Architecture.load(run.architecture)
     _train_and_ship(config, session, data, run, architecture, _measuring(estimators.values()), constraints=constraints)
 
 
-def train(config):
+def train(config, invocation):
     """Train, export and measure the architecture of a file."""
-    session = Session(config)
+    session = Session(config, invocation)
     data = _data(config, session.network)
     estimator = configuration.build(config.estimator)
     architecture = Architecture.load(config.architecture)
@@ -115,9 +153,9 @@ def train(config):
     _train_and_ship(config, session, data, run, architecture, _measuring([estimator]), weights=weights)
 
 
-def profile(config):
+def profile(config, invocation):
     """Measure what the latency table of this device lacks of a space."""
-    session = Session(config)
+    session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
     costs = price(session.network, session.space, estimator, session.terminal.progress)
     session.terminal.say(
@@ -206,24 +244,28 @@ def _follow(session, run, phase, names, loop, constraints=()):
         if progress.record:
             session.terminal.say(epoch_line(progress, constraints))
             run.append(progress.record)
-            run.save_checkpoint(phase, len(run.records()), loop.state())
+            run.save_checkpoint(phase, loop.state())
 
 
 def _device_of(costs):
     return (costs.description or {}).get("device")
 
 
-def _train_and_ship(config, session, data, run, architecture, estimator, constraints=(), weights=None):
+def _training(config, session, data, choices, weights=None):
     settings = configuration.build(config.train)
-    training = Training(
+    return Training(
         session.network,
-        architecture.choices,
+        choices,
         data.retraining,
         communicator=session.communicator,
         seed=config.seed,
         weights=weights,
         **settings,
     )
+
+
+def _train_and_ship(config, session, data, run, architecture, estimator, constraints=(), weights=None):
+    training = _training(config, session, data, architecture.choices, weights)
     if run.weights.exists():
         trained, _ = read_arrays(run.weights, "the weights of this run")
         training.set_weights(trained)
@@ -231,6 +273,7 @@ def _train_and_ship(config, session, data, run, architecture, estimator, constra
         _follow(session, run, "train", ("train",), training)
         trained = training.weights()
         write_arrays(run.weights, trained)
+    records = run.records()
     start = time.monotonic()
     batch = estimator.batch if estimator else 1
     x, logits, parameters = shipped_network(session.network, architecture.choices, batch, trained)
@@ -240,7 +283,7 @@ def _train_and_ship(config, session, data, run, architecture, estimator, constra
     seconds = {"export": round(time.monotonic() - start, 3)}
     summary = {
         "space": session.space.name,
-        **_recorded(run, seconds),
+        **_recorded(records, seconds),
         "test_accuracy": accuracy,
         "samples": {"validation": len(data.validation), "test": len(data.test)},
         "costs": _predictions(architecture, constraints),
@@ -264,10 +307,10 @@ def _measured(session, estimator, logits):
     return {**asdict(measurement), "device": device, "batch": estimator.batch}
 
 
-def _recorded(run, seconds):
+def _recorded(records, seconds):
     """What the records of a run add to its summary: the accuracy before training, and the seconds of each phase."""
     validation_accuracy, phases = None, {}
-    for record in run.records():
+    for record in records:
         phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
         validation_accuracy = record.get("validation_accuracy", validation_accuracy)
     rounded = {phase: round(total, 3) for phase, total in phases.items()}
@@ -290,12 +333,14 @@ def _predictions(architecture, constraints):
 
 
 def _next_commands(config, session, run, constraints):
-    """Commands to try, as they work from where the user stands."""
-    python = os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
-    start = f"{python} main.py --config-name=" if os.path.basename(sys.argv[0]) == "main.py" else "nnas "
+    invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs}"
-    commands = [f"{start}train architecture={run.architecture} space={session.space.name} {longer}"]
+    sections = ("space", "data", "device", "table", "seed")
+    commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency:
-        commands += [f"{start}proxyless bound_ms={0.8 * latency.bound:.3g}"]
-    return [*commands, f"{start}profile space=mobilenet_cifar10"]
+        commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]
+    return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
+
+
+COMMANDS = {"search": search, "train": train, "profile": profile}

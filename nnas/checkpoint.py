@@ -9,18 +9,20 @@ import h5py
 import numpy as np
 
 from nnas.errors import NnasError
-from nnas.files import replacing
+from nnas.files import remove_leftovers, replacing
 
 KEPT = 2
 FORMAT = 1
 
 
-def save(folder, number, state):
-    """Write a checkpoint under a rising number and remove all but the newest two."""
+def save(folder, state):
+    """Write a checkpoint under the next number and remove all but the newest two."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
+    remove_leftovers(folder)
+    number = max((int(path.stem) for path in _checkpoints(folder)), default=0) + 1
     write_arrays(folder / f"{number:08d}.h5", *_separate(state))
-    for old in sorted(folder.glob("[0-9]*.h5"))[:-KEPT]:
+    for old in _checkpoints(folder)[:-KEPT]:
         old.unlink()
 
 
@@ -29,7 +31,7 @@ def load(folder):
 
     When there are checkpoints and none is readable, NnasError."""
     notes = []
-    for path in sorted(Path(folder).glob("[0-9]*.h5"), reverse=True):
+    for path in reversed(_checkpoints(folder)):
         try:
             return _join(*read_arrays(path, "a checkpoint")), notes
         except NnasError as error:
@@ -37,6 +39,10 @@ def load(folder):
     if notes:
         raise NnasError(f"no checkpoint in {folder} is readable; remove that folder to start the phase anew")
     return None, notes
+
+
+def _checkpoints(folder):
+    return sorted(Path(folder).glob("[0-9]" * 8 + ".h5"))
 
 
 def write_arrays(path, arrays, rest=None):
@@ -65,7 +71,7 @@ def read_arrays(path, what):
                 raise NnasError(f"{path}: it is damaged or of another version")
             return arrays, json.loads(rest)
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:
-        raise NnasError(f"{path}: it cannot be read as {what} ({error})") from None
+        raise NnasError(f"{path}: it cannot be read as {what} ({' '.join(str(error).split())})") from None
 
 
 def _digest(arrays, rest):

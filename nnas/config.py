@@ -27,13 +27,18 @@ def commands(config_dir=None):
     return sorted({path.stem for one in _folders(config_dir) for path in one.glob("*.yaml")})
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise NnasError(f"{message}; the command line is COMMAND key=value ... (--help tells more)")
+
+
 def _folders(config_dir):
     return [folder(), *([Path(config_dir).resolve()] if config_dir else [])]
 
 
 def parse(arguments):
     """Return (config name, config dir or None, what to do: 'run' or 'show', overrides) of a command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nnas",
         usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
         description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.",
@@ -91,9 +96,10 @@ def build(config, **arguments):
         return instantiate(config, _convert_="all", **arguments)
     except InstantiationException as error:
         cause = error.__cause__
-        if isinstance(cause, (NnasError, ValueError)):
+        # EstimatorError is a ValueError; estimators do not know nnas.
+        if isinstance(cause, NnasError) or type(cause).__module__.startswith("estimators"):
             raise cause from None
-        raise NnasError(one_line(error)) from None
+        raise NnasError(one_line(cause or error)) from None
 
 
 def one_line(error):

@@ -42,7 +42,8 @@ class Costs:
     def expected(self, probabilities):
         """The mean cost when decisions are drawn independently; probabilities: {decision: {option: probability}}."""
         return self.factor * sum(
-            term.cost * prod(probabilities[decision][option] for decision, option in term.when) for term in self.terms
+            term.cost * prod(probabilities[decision][option] for decision, option in dict(term.when).items())
+            for term in self.terms
         )
 
     def to_json(self):
@@ -56,24 +57,24 @@ class Costs:
 
     @classmethod
     def from_json(cls, content, source):
+        """Costs as to_json wrote them; source: the file, for errors."""
+        advice = "remove the run folder and search again"
         try:
             terms = tuple(
-                Term(tuple(term["when"].items()), float(term["cost"]), term["label"]) for term in content["terms"]
+                Term(tuple(term["when"].items()), float(term["cost"]), str(term["label"])) for term in content["terms"]
             )
-            costs = cls(
-                content["unit"], terms, float(content["factor"]), float(content["error"]), content["description"]
-            )
+            factor, error = float(content["factor"]), float(content["error"])
+            unit, description = content["unit"], content["description"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise NnasError(
-                f"{source}: it is not a cost file ({error!r}); remove the run folder and search again"
-            ) from None
+            raise NnasError(f"{source}: it is not a cost file ({error!r}); {advice}") from None
+        if not isinstance(unit, str) or not isinstance(description, dict | None):
+            raise NnasError(f"{source}: it is not a cost file (unit {unit!r}, description {description!r}); {advice}")
         wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
-        if wrong or not costs.factor > 0:
+        if wrong or not (isfinite(factor) and factor > 0 and isfinite(error) and error >= 0):
             raise NnasError(
-                f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is not a positive number; "
-                "remove the run folder and search again"
+                f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is no positive number; {advice}"
             )
-        return costs
+        return cls(unit, terms, factor, error, description)
 
 
 def load_costs(path):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from nnas.errors import NnasError
 
+PARTIAL = ".partial"
+
 
 @contextmanager
 def replacing(path):
     """A temporary path beside `path`, which takes its place by one rename when the block ends without an error."""
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
     os.close(handle)
     try:
         yield temporary
@@ -24,6 +26,12 @@ def replacing(path):
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def remove_leftovers(folder):
+    """Remove what a process that was killed while it wrote left in a folder."""
+    for path in Path(folder).glob(f".*{PARTIAL}"):
+        path.unlink(missing_ok=True)
 
 
 def _umask():

@@ -1,6 +1,7 @@
 """Rewards from accuracy and cost, and the architectures that keep within bounds."""
 
 from dataclasses import dataclass
+from math import ceil, floor, log10
 
 import numpy as np
 
@@ -25,6 +26,12 @@ def constraint(space, name, costs, bound, fraction, weight):
 
     bound: in the unit of costs, or None to take `fraction` of the dearest architecture's cost.
     """
+    for term in costs.terms:
+        for decision, option in term.when:
+            if option not in space.decision(decision).options:
+                raise NnasError(
+                    f"the {name} costs name {decision}={option!r}, which the space {space.name} does not have"
+                )
     smallest, largest = extremes(space, costs)
     if bound is None:
         bound = check_number(f"constraints.{name}.fraction", fraction, 0, open_below=True) * largest
@@ -33,7 +40,7 @@ def constraint(space, name, costs, bound, fraction, weight):
     if bound < smallest:
         raise NnasError(
             f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: the "
-            f"smallest possible value is {smallest:.4g} {costs.unit}"
+            f"smallest possible value is {_rounded_up(smallest)} {costs.unit}"
         )
     warning = None
     if bound >= largest:
@@ -42,6 +49,11 @@ def constraint(space, name, costs, bound, fraction, weight):
             f"predicted at {largest:.4g} {costs.unit}"
         )
     return Constraint(name, costs, bound, weight), warning
+
+
+def _rounded_up(value, digits=4):
+    scale = 10.0 ** (digits - 1 - floor(log10(value)))
+    return f"{ceil(value * scale) / scale:.{digits}g}"
 
 
 class RewardMin:
@@ -82,7 +94,7 @@ def most_probable(space, log_probabilities, constraints):
     total, spent, trail = np.zeros(1), np.zeros((1, len(bounds))), []
     for cost, gain, needed in zip(costs, gains, still, strict=True):
         total = (total[:, None] + gain).ravel()
-        spent = (spent[:, None] + cost).reshape(-1, len(bounds))
+        spent = (spent[:, None] + cost).reshape(len(total), len(bounds))
         kept = np.flatnonzero((spent + needed <= bounds * (1 + 1e-12)).all(axis=1))
         if not len(kept):
             raise NnasError(

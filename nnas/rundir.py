@@ -8,7 +8,7 @@ import yaml
 
 from nnas import checkpoint
 from nnas.errors import NnasError
-from nnas.files import write_text
+from nnas.files import remove_leftovers, write_text
 
 
 class RunFolder:
@@ -28,6 +28,10 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoint"
 
     def append(self, record):
+        """Add a record to metrics.jsonl, in place of a last line that was not written to its end."""
+        records = self.records()
+        if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
+            self._keep_records(len(records))
         with open(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -35,11 +39,16 @@ class RunFolder:
         """The records of metrics.jsonl; a last line that was not written to its end is left out."""
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        lines = self.metrics.read_bytes().split(b"\n")[:-1]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise NnasError(
+                f"{self.metrics}: a line in it is damaged ({error}); remove that line, or the run folder"
+            ) from None
 
-    def save_checkpoint(self, phase, number, state):
-        checkpoint.save(self.checkpoints, number, {"phase": phase, "records": len(self.records()), "state": state})
+    def save_checkpoint(self, phase, state):
+        checkpoint.save(self.checkpoints, {"phase": phase, "records": len(self.records()), "state": state})
 
     def load_checkpoint(self, phase):
         """The state of the newest checkpoint of a phase, or None, and notes on damaged ones.
@@ -69,6 +78,7 @@ def open_run(path, command, config):
     run = RunFolder(path)
     if run.config.exists():
         _check_same(run, config)
+        remove_leftovers(run.path)
         return run, True
     if run.path.is_dir() and any(run.path.iterdir()):
         raise NnasError(f"run_dir={path}: the folder holds files that are not of a run; choose another one")

@@ -8,6 +8,7 @@ import numpy as np
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Sampled
+from nnas.errors import check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.progress import Progress
 from nnas.randomness import generator, seed_initializers
@@ -63,10 +64,14 @@ class Search:
         communicator,
         seed,
     ):
+        check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)
+        check_positive_integer("search.epochs", epochs, least=0)
+        check_positive_integer("search.validation_batch", validation_batch)
+        check_positive_integer("search.steps_per_update", steps_per_update)
+        self._batches = TrainingBatches(data.training, micro_batch, micro_batches, seed, "search")
         self.searcher = searcher
         self._supernet = Supernet(network, task, micro_batch, validation_batch, seed)
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
-        self._batches = TrainingBatches(data.training, micro_batch, micro_batches, seed)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs

@@ -120,4 +120,10 @@ class Architecture:
         choices = content.get("choices") if isinstance(content, dict) else None
         if not isinstance(choices, dict) or not isinstance(content.get("space"), str):
             raise NnasError(f"{path}: it is not an architecture file: the keys 'space' and 'choices' are needed")
-        return cls(content["space"], choices, content.get("predicted") or {})
+        predicted = content.get("predicted") or {}
+        if not isinstance(predicted, dict) or not all(
+            isinstance(cost, dict) and isinstance(cost.get("value"), (int, float)) and isinstance(cost.get("unit"), str)
+            for cost in predicted.values()
+        ):
+            raise NnasError(f"{path}: 'predicted' must give a value and a unit for each constraint, or be left out")
+        return cls(content["space"], choices, predicted)

@@ -8,6 +8,7 @@ import numpy as np
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Fixed
+from nnas.errors import check_positive_integer
 from nnas.layers import EVALUATION, TRAINING
 from nnas.progress import Progress
 from nnas.randomness import seed_initializers
@@ -37,8 +38,8 @@ class Training:
         seed,
         weights=None,
     ):
-        self._epochs = epochs
-        self._batches = TrainingBatches(split, micro_batch, micro_batches, seed)
+        self._epochs = check_positive_integer("train.epochs", epochs, least=0)
+        self._batches = TrainingBatches(split, micro_batch, micro_batches, seed, "train")
         self._micro_batch = micro_batch
         self._scope = {}
         self._epoch = 0

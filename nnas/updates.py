@@ -31,7 +31,7 @@ class WeightUpdate:
         self._communicator = communicator
         self._seed = seed
         # All parameters are registered once: nnabla's solvers forget their states when it is done again.
-        self._decayed, self._plain = make_solver(), make_solver()
+        self._decayed, self._plain = built_solver(make_solver), built_solver(make_solver)
         for solver, decayed in ((self._decayed, True), (self._plain, False)):
             solver.set_parameters({name: p for name, p in parameters.items() if is_decayed(name) == decayed})
         self._norm = _GradientNorm(parameters) if self._clip_norm else None
@@ -53,12 +53,12 @@ class WeightUpdate:
             errors.append(float(graph.errors.d.mean()))
         loss = float(np.mean(losses))
         if not np.isfinite(loss):
-            raise NnasError(
-                f"the loss is {loss} at {' '.join(str(part) for part in place)}; a smaller learning rate may help"
-            )
+            raise NnasError(f"the loss is {loss} at {_words(place)}; a smaller learning rate may help")
         self._communicator.average([self._parameters[name].grad for name in active])
         if self._norm:
             norm = self._norm(active)
+            if not np.isfinite(norm):
+                raise NnasError(f"the gradient is {norm} at {_words(place)}; a smaller learning rate may help")
             if norm > self._clip_norm:
                 for solver in self._solvers:
                     solver.scale_grad(self._clip_norm / norm)
@@ -100,6 +100,18 @@ class _GradientNorm:
         self._sum.set_active_input_mask([name in active for name in self._names])
         self._norm.forward()
         return float(self._norm.d)
+
+
+def built_solver(make_solver):
+    try:
+        return make_solver()
+    except (TypeError, RuntimeError) as error:
+        given, reason = getattr(make_solver, "keywords", {}), " ".join(str(error).split())
+        raise NnasError(f"make_solver: no solver can be made of {given}: {reason}") from None
+
+
+def _words(place):
+    return " ".join(str(part) for part in place)
 
 
 def solver_state(solver):

@@ -145,7 +145,7 @@ def test_a_damaged_line_in_the_middle_is_named(run):
 def test_records_newer_than_the_checkpoint_are_dropped(run):
     for epoch in range(2):
         run.append(record("warmup", epoch))
-    run.save_checkpoint("search", 2, {"epoch": 2, "weights": np.ones(3)})
+    run.save_checkpoint("search", {"epoch": 2, "weights": np.ones(3)})
     run.append(record("warmup", 2))
     with open(run.metrics, "a") as file:
         file.write('{"phase": "war')
@@ -160,7 +160,7 @@ def test_records_newer_than_the_checkpoint_are_dropped(run):
 def test_a_damaged_newest_checkpoint_takes_its_records_along(run):
     for epoch in range(3):
         run.append(record("warmup", epoch))
-        run.save_checkpoint("search", epoch + 1, {"epoch": epoch + 1})
+        run.save_checkpoint("search", {"epoch": epoch + 1})
     newest = sorted(run.checkpoints.iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-50])
     state, notes = run.load_checkpoint("search")
@@ -170,7 +170,7 @@ def test_a_damaged_newest_checkpoint_takes_its_records_along(run):
 
 def test_a_checkpoint_of_another_phase_is_not_taken(run):
     run.append(record("search", 1))
-    run.save_checkpoint("search", 1, {"epoch": 1})
+    run.save_checkpoint("search", {"epoch": 1})
     run.append({"phase": "derived"})
     run.append(record("train", 1))
     assert run.load_checkpoint("train")[0] is None
@@ -189,11 +189,11 @@ def test_records_of_a_phase_that_starts_anew_are_forgotten(run):
 def test_a_phase_that_starts_anew_keeps_its_new_checkpoints(run):
     """After the later phases' checkpoints, whose numbers are higher: say, someone removed architecture.json."""
     for number in (7, 8):
-        run.save_checkpoint("train", number, {"epoch": number})
+        run.save_checkpoint("train", {"epoch": number})
     assert run.load_checkpoint("search")[0] is None
     run.forget_records_of(("warmup", "search"))
     run.append(record("warmup", 1))
-    run.save_checkpoint("search", 1, {"epoch": 1})
+    run.save_checkpoint("search", {"epoch": 1})
     assert run.load_checkpoint("search")[0] == {"epoch": 1}
 
 

@@ -69,7 +69,7 @@ def test_interrupted_and_restored_is_as_if_nothing_had_happened(make, network, t
         if progress.record:
             records.append(progress.record)
             states.append(whole.state())
-            checkpoint.save(tmp_path / str(len(states)), 1, whole.state())
+            checkpoint.save(tmp_path / str(len(states)), whole.state())
     assert [record["phase"] for record in records] == ["warmup", "warmup", "search", "search"]
     for epoch in range(1, 5):
         # Whatever is left of other work must not matter: parameters, seeds, and steps of an epoch cut short.
@@ -131,7 +131,7 @@ def test_a_searcher_keeps_its_promises(make, random):
 def test_a_state_survives_the_file(make, tmp_path):
     search, _, _ = make_search(make, warmup_epochs=0, epochs=1)
     finish(search)
-    checkpoint.save(tmp_path / "c", 1, search.state())
+    checkpoint.save(tmp_path / "c", search.state())
     assert_same(search.state(), checkpoint.load(tmp_path / "c")[0])
 
 

@@ -39,7 +39,7 @@ def test_interrupted_and_restored_is_as_if_nothing_had_happened(solver, tmp_path
     for progress in whole:
         if progress.record:
             records.append(progress.record)
-            checkpoint.save(tmp_path / str(len(records)), 1, whole.state())
+            checkpoint.save(tmp_path / str(len(records)), whole.state())
     assert len(records) == 3
     for epoch in range(1, 4):
         nn.random.set_function_seed(epoch)

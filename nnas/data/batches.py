@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from nnas.errors import check_positive_integer
 from nnas.randomness import generator
 
 
@@ -15,13 +16,14 @@ class TrainingBatches:
     """Batches over a split in a new order each epoch.
 
     micro_batch samples are computed at once, micro_batches of them make one update. The last update of an epoch is
-    filled up with samples from the epoch's start, so that every sample is used.
+    filled up with samples from the epoch's start, so that every sample is used. section: of the configuration, for
+    errors.
     """
 
-    def __init__(self, split, micro_batch, micro_batches, seed):
+    def __init__(self, split, micro_batch, micro_batches, seed, section="batches"):
         self._split = split
-        self._micro_batch = micro_batch
-        self._micro_batches = micro_batches
+        self._micro_batch = check_positive_integer(f"{section}.micro_batch", micro_batch)
+        self._micro_batches = check_positive_integer(f"{section}.micro_batches", micro_batches)
         self._seed = seed
         self.steps = ceil(len(split) / (micro_batch * micro_batches))
 

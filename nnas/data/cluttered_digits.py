@@ -51,6 +51,7 @@ class ClutteredDigits:
         check_positive_integer("data.fragments", fragments, least=0)
         check_number("data.noise", noise, 0)
         check_positive_integer("data.copies", copies)
+        check_positive_integer("data.split_seed", split_seed, least=0)
         clutter = Clutter(canvas, fragments, fragment, noise)
         digits, labels = load_digits(return_X_y=True)
         digits = (digits.reshape(-1, DIGIT, DIGIT) / 16).astype(np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 from nnas.errors import check_number, check_positive_integer
 from nnas.objectives import most_probable
 from nnas.searchers.base import Searcher
-from nnas.updates import restore_solver, solver_state
+from nnas.updates import built_solver, restore_solver, solver_state
 
 
 class Reinforce(Searcher):
@@ -38,15 +38,15 @@ class Reinforce(Searcher):
         for decision in space.decisions:
             self._alphas[decision.name] = nn.Variable((len(decision.options),), need_grad=True)
             self._alphas[decision.name].d = 0
-        self._solver = make_solver()
+        self._solver = built_solver(make_solver)
         self._solver.set_parameters(self._alphas)
+        self._take_log_probabilities()
 
     def sample(self):
         """Choices drawn from the present probabilities, each decision with a draw of its own."""
-        probabilities = self._probabilities()
         return self.space.complete(
             lambda decision: decision.options[
-                self.generator.choice(len(decision.options), p=probabilities[decision.name])
+                self.generator.choice(len(decision.options), p=self._probabilities[decision.name])
             ]
         )
 
@@ -64,13 +64,16 @@ class Reinforce(Searcher):
 
     def best(self):
         """The most probable choices that keep the bounds."""
-        return most_probable(self.space, self._named(np.log, self._probabilities()), self.constraints)
+        return most_probable(self.space, self._named(self._log_probabilities), self.constraints)
 
     def figures(self):
         """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
-        probabilities = self._probabilities()
-        named = self._named(lambda p: p, probabilities)
-        entropies = [float(-(p * np.log(p)).sum() / np.log(len(p))) for p in probabilities.values() if len(p) > 1]
+        named = self._named(self._probabilities)
+        entropies = [
+            float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
+            for name, p in self._probabilities.items()
+            if len(p) > 1
+        ]
         return {
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
             "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
@@ -81,7 +84,7 @@ class Reinforce(Searcher):
         reward; a decision that a sample did not reach gets nothing from it."""
         gradient = {}
         for decision in self.space.decisions:
-            probabilities = self._probabilities()[decision.name]
+            probabilities = self._probabilities[decision.name]
             total = np.zeros_like(probabilities)
             for choices, reward in zip(sampled, rewards, strict=True):
                 if decision.name in choices:
@@ -105,6 +108,7 @@ class Reinforce(Searcher):
         self.baseline = state["baseline"]
         restore_solver(self._solver, state["solver"])
         self.generator.bit_generator.state = state["generator"]
+        self._take_log_probabilities()
 
     def _update(self, sampled, rewards):
         mean = float(np.mean(rewards))
@@ -114,18 +118,25 @@ class Reinforce(Searcher):
             self._alphas[name].g = gradient
         self.communicator.average([alpha.grad for alpha in self._alphas.values()])
         self._solver.update()
+        self._take_log_probabilities()
         self.baseline = self._decay * mean + (1 - self._decay) * self.baseline
 
-    def _probabilities(self):
-        return {name: _softmax(alpha.d.astype(np.float64)) for name, alpha in self._alphas.items()}
+    def _take_log_probabilities(self):
+        # Kept as arrays: to read a nnabla variable takes longer than to draw from it.
+        self._log_probabilities = {
+            name: _log_softmax(alpha.d.astype(np.float64)) for name, alpha in self._alphas.items()
+        }
+        self._probabilities = {
+            name: np.exp(logs) / np.exp(logs).sum() for name, logs in self._log_probabilities.items()
+        }
 
-    def _named(self, function, probabilities):
+    def _named(self, arrays):
         return {
-            decision.name: dict(zip(decision.options, function(probabilities[decision.name]), strict=True))
+            decision.name: dict(zip(decision.options, arrays[decision.name].tolist(), strict=True))
             for decision in self.space.decisions
         }
 
 
-def _softmax(alphas):
-    exponentials = np.exp(alphas - alphas.max())
-    return exponentials / exponentials.sum()
+def _log_softmax(alphas):
+    shifted = alphas - alphas.max()
+    return shifted - np.log(np.exp(shifted).sum())

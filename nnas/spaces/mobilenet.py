@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from nnas.errors import NnasError, check_positive_integer
+from nnas.errors import NnasError, check_number, check_positive_integer
 from nnas.layers import Outputs, affine, conv_bn, dropout, global_average_pooling, inverted_residual
 
 
@@ -29,13 +29,22 @@ class MobileNet:
         dropout_rate=0.0,
     ):
         self.name = name
-        self.input_shape = tuple(check_positive_integer("space.input_shape", size) for size in input_shape)
-        if len(self.input_shape) != 3:
-            raise NnasError(f"space.input_shape={input_shape}: it must be (channels, height, width)")
+        sizes = _listed("space.input_shape", input_shape)
+        if len(sizes) != 3:
+            raise NnasError(f"space.input_shape={input_shape}: it must be [channels, height, width]")
+        self.input_shape = tuple(check_positive_integer("space.input_shape", size) for size in sizes)
         self.classes = check_positive_integer("space.classes", classes, least=2)
-        self._stem, self._stages, self._first, self._head = stem, stages, first, head
-        self._dropout_rate = dropout_rate
-        for kernel in kernels:
+        self._stem = _checked("space.stem", stem, ("channels", "stride"))
+        self._first = first and _checked("space.first", first, ("channels", "stride"))
+        self._stages = [
+            _checked("space.stages", stage, ("channels", "blocks", "stride"))
+            for stage in _listed("space.stages", stages)
+        ]
+        self._head = check_positive_integer("space.head", head)
+        self._dropout_rate = check_number("space.dropout_rate", dropout_rate, 0, 0.99)
+        for expansion in _listed("space.expansions", expansions):
+            check_positive_integer("space.expansions", expansion)
+        for kernel in _listed("space.kernels", kernels):
             if check_positive_integer("space.kernels", kernel) % 2 == 0:
                 raise NnasError(f"space.kernels={kernel}: kernels must be odd")
         self._operators = {
@@ -68,3 +77,18 @@ class MobileNet:
         if stride == 1 and x.shape[1] == channels:
             candidates["skip"] = lambda x: x
         return candidates
+
+
+def _listed(name, values):
+    if not isinstance(values, (list, tuple)) or not values:
+        raise NnasError(f"{name}={values!r}: it must be a list with at least one entry")
+    return values
+
+
+def _checked(name, values, keys):
+    """A mapping of positive integers under exactly these keys."""
+    if not isinstance(values, dict) or values.keys() != set(keys):
+        raise NnasError(f"{name}={values!r}: it must give {', '.join(keys)}")
+    for key, value in values.items():
+        check_positive_integer(f"{name}.{key}", value)
+    return values
