@@ -97,7 +97,7 @@ def step_ratio(one, rounds, architectures=5):
             active = supernet.select(choices)
             update.step(supernet.training, data, active, 0.01, ("benchmark",))
 
-        def training(graph=graph, update_alone=update_alone, names=list(parameters)):
+        def training(graph=graph, update_alone=update_alone, names=tuple(parameters)):
             update_alone.step(graph, data, names, 0.01, ("benchmark",))
 
         times = {searching: [], training: []}
