@@ -54,13 +54,14 @@ def find(name="auto"):
     try:
         context = _answering_gpu()
     except Exception as error:
-        reason = one_line(error)
+        missing = isinstance(error, ModuleNotFoundError)
+        reason = "nnabla's CUDA extension is not installed" if missing else one_line(error)
         if name == "cudnn":
             raise EstimatorError(
                 f"device 'cudnn' does not work here ({reason}): it needs an NVIDIA GPU with its driver, and "
                 "the extra cuda120 (pip install 'nnas[cuda120]'); or take device=cpu"
             ) from error
-        return _cpu(f"no GPU answers: {reason}")
+        return _cpu(reason if missing else f"no GPU answers: {reason}")
     return _cudnn(context, "as asked" if name == "cudnn" else "a GPU answers")
 
 

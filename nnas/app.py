@@ -115,11 +115,13 @@ def search(config, invocation):
     run = _open(config, session)
     session.space.save(run.space)
     if not run.costs.exists():
+        start = time.monotonic()
         tables = {
             name: price(session.network, session.space, estimator, session.terminal.progress)
             for name, estimator in estimators.items()
         }
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
+        run.append({"phase": "costs", "seconds": round(time.monotonic() - start, 3)})
     tables = load_costs(run.costs)
     if tables.keys() != estimators.keys():
         raise NnasError(
@@ -216,7 +218,7 @@ def _search(config, session, data, constraints, run):
     _follow(session, run, "search", ("warmup", "search"), loop, constraints)
     choices = searcher.best()
     accuracy = loop.accuracy(choices)
-    run.append({"phase": "derived", "validation_accuracy": accuracy, "seconds": 0.0})
+    run.append({"phase": "derived", "validation_accuracy": accuracy})
     write_arrays(run.supernet, loop.weights())
     predicted = {
         one.name: {
@@ -311,7 +313,8 @@ def _recorded(records, seconds):
     """What the records of a run add to its summary: the accuracy before training, and the seconds of each phase."""
     validation_accuracy, phases = None, {}
     for record in records:
-        phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
+        if "seconds" in record:
+            phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
         validation_accuracy = record.get("validation_accuracy", validation_accuracy)
     rounded = {phase: round(total, 3) for phase, total in phases.items()}
     return {"validation_accuracy": validation_accuracy, "seconds": {**rounded, **seconds}}

@@ -176,9 +176,9 @@ def test_the_costs_file(run):
 
 def test_the_records(run):
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    assert [record["phase"] for record in records] == ["warmup", "search", "derived", "train"]
-    warmup, search, derived, train = records
-    assert [record.get("epoch") for record in records] == [1, 2, None, 1]
+    assert [record["phase"] for record in records] == ["costs", "warmup", "search", "derived", "train"]
+    _, warmup, search, derived, train = records
+    assert [record.get("epoch") for record in records] == [None, 1, 2, None, 1]
     for record in (warmup, search, train):
         assert {"seconds", "loss", "error"} <= record.keys()
     expected = {"reward", "baseline", "validation_error", "entropy", "expected_cost", "best_cost"}
@@ -670,7 +670,7 @@ def test_killed_and_started_again_ends_in_the_same_bytes(run):
     assert_same_arrays("whole/weights.h5", "killed/weights.h5")
     assert_same_arrays("whole/supernet.h5", "killed/supernet.h5")
     whole, resumed = (without_seconds(records_of(Path(name) / "metrics.jsonl")) for name in ("whole", "killed"))
-    assert whole == resumed and len(whole) == 8
+    assert whole == resumed and len(whole) == 9
     one, other = read("whole/summary.json"), read("killed/summary.json")
     assert one["test_accuracy"] == other["test_accuracy"]
     assert one["validation_accuracy"] == other["validation_accuracy"]

@@ -139,3 +139,20 @@ def test_progress_counts_to_the_end_even_where_something_fails():
     done = [step[0] for step in steps]
     assert done == sorted(done) and done[-1] == 6 and {step[1] for step in steps} == {6}
     assert not math.isnan(sum(done))
+
+
+def test_a_slower_machine_gives_the_figures_of_the_undisturbed_one():
+    """The machine falls to a half and a third of its speed in turns; the yardstick beside the module sees it."""
+    machine, speeds = Machine(), iter(range(10**6))
+    slowdown = {"now": 1.0}
+
+    def read():
+        slowdown["now"] = (1.0, 2.0, 3.0)[next(speeds) // 7 % 3]
+        return slowdown["now"]
+
+    def module():
+        machine.pending += 0.01 * slowdown["now"]
+
+    rounds = list(machine.measure({"a": module}, rounds=30, slowdown=read))
+    assert sorted(result.milliseconds["a"] for result in rounds)[15] == pytest.approx(10.0)
+    assert {1.0, 2.0, 3.0} <= {result.slowdowns["a"] for result in rounds}

@@ -72,8 +72,7 @@ def test_what_it_looks_like():
     x = nn.Variable((1, 2))
     part = Part((F.leaky_relu(F.affine(x, parameter(2, 3)), alpha=0.1),), (x,), "part")
     assert signature(part) == (
-        "float32: v0(1,3)=Affine(x0(1,2), p0(2,3); base_axis=1); "
-        "v1(1,3)=LeakyReLU(v0; alpha=0.1, inplace=False) -> v1"
+        "float32: v0(1,3)=Affine(x0(1,2), p0(2,3); base_axis=1); v1(1,3)=LeakyReLU(v0; alpha=0.1, inplace=False) -> v1"
     )
 
 
