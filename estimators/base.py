@@ -81,11 +81,12 @@ class Estimator(ABC):
     batch: int = 1
 
     @abstractmethod
-    def costs(self, parts, progress=None):
+    def costs(self, parts, progress=None, space_name="SPACE"):
         """The costs of all parts, one float each, in `unit`; never a number that was not had.
 
         parts: sequence of Part, all at once, so that measurements can be interleaved.
-        progress: optional progress(done, total, text), called while something is measured.
+        progress: optional progress(done, total, text), called while something is measured. space_name: what they
+        are parts of, for the command in an error.
         Raises MissingCost, EstimatorError.
         """
 
@@ -93,20 +94,10 @@ class Estimator(ABC):
     def description(self):
         """What the numbers are, as JSON-able values: estimator, unit, batch, device (fingerprint or None)."""
 
-    def whole(self, space_name):
-        """(factor, error): a whole network of that space costs factor x the sum of its parts.
+    def factor(self, space_name, parts, sums, progress=None):
+        """(factor, error): a whole network of a space costs factor x the sum of its parts; error is relative.
 
-        error: relative. Counted costs add up exactly, measured ones do not. Raises MissingCost.
+        Counted costs add up exactly; measured ones do not, so some networks are measured as a whole.
+        parts: sequence of Part, each a whole network. sums: of their parts' costs, in `unit`. Raises MissingCost.
         """
         return 1.0, 0.0
-
-    def calibrated(self, space_name):
-        """Whether `whole` has an answer for that space."""
-        return True
-
-    def calibrate(self, space_name, parts, sums, progress=None):  # noqa: B027  (counted costs need none)
-        """Find `whole` of a space from some of its networks.
-
-        parts: sequence of Part, each a whole network. sums: the sums of their parts' costs, in `unit`.
-        Raises MissingCost, EstimatorError.
-        """

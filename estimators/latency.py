@@ -1,5 +1,7 @@
 """Latency on a device, measured or from a table of measurements."""
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,7 +24,7 @@ class Latency(Estimator):
 
     device: a Device, or the name of one ("auto", "cpu", "cudnn").
     folder: where the tables of devices are; this device's is made when something is measured.
-    table: path of one table to use instead, perhaps of another device: then nothing is ever measured.
+    table: path of one table to use as it is, perhaps of another device: then nothing is measured into it.
     batch: the batch size at which the network runs. rounds: how many an entry needs to be complete.
     Raises EstimatorError for an unknown device, a damaged table, or one of another batch size.
     """
@@ -48,6 +50,7 @@ class Latency(Estimator):
                 f"the latency table {self.path} is of batch size {self.table.batch}, asked for is {batch}: "
                 f"set batch={self.table.batch}, or give another table"
             )
+        self.is_given = table is not None
         self.measures_here = self.table.fingerprint == here and self.table.dtype == self.device.dtype
         if table is None and not self.measures_here:
             raise EstimatorError(
@@ -67,45 +70,44 @@ class Latency(Estimator):
             "table": str(self.path),
         }
 
-    def costs(self, parts, progress=None):
+    def costs(self, parts, progress=None, space_name="SPACE"):
         """See Estimator. The table is saved after every round, so that an interruption keeps what it has.
 
-        Raises MissingCost for what a table of another device lacks, and for what cannot be measured here.
+        Raises MissingCost for what a given table lacks, and for what cannot be measured here.
         """
         signatures = [signature(part, self.table.dtype) if functions_of(part) else None for part in parts]
         lacking = {}
         for part, text in zip(parts, signatures, strict=True):
             if text is not None and not self._complete(text):
                 lacking.setdefault(text, part)
+        if lacking and self.is_given:
+            lacks = [Lack(part.label, signature=text) for text, part in lacking.items()]
+            raise MissingCost(
+                f"the latency table {self.path} is used as it is, and lacks parts", lacks, self._advice(space_name)
+            )
         if lacking:
-            self._need_this_device(lacking)
             self._measure_lacking(lacking, progress)
         return [0.0 if text is None else self.table.entries[text].measurement().median for text in signatures]
 
-    def whole(self, space_name):
-        """See Estimator."""
-        if not self.calibrated(space_name):
-            raise MissingCost(
-                f"the latency table {self.path} has no factor from sums of parts to whole networks",
-                [Lack(space_name)],
-                self._advice(space_name),
-            )
-        calibration = self.table.calibration[space_name]
-        return calibration.factor, calibration.error
-
-    def calibrated(self, space_name):
-        """See Estimator."""
-        return space_name in self.table.calibration
-
-    def calibrate(self, space_name, parts, sums, progress=None):
-        """See Estimator. Measures the networks, fits one factor (fit_factor) and keeps it in the table.
+    def factor(self, space_name, parts, sums, progress=None):
+        """See Estimator. Kept in the table, and fitted anew (fit_factor) when the networks or the sums are others.
 
         Raises MissingCost, EstimatorError.
         """
-        measured = [measurement.median for measurement in self._measure_now(parts, progress)]
-        factor, error = fit_factor(sums, measured)
-        self.table.calibration[space_name] = tables.Calibration(factor, error, len(measured))
-        self.table.write(self.path)
+        fitted_on = _digest([signature(part, self.table.dtype) for part in parts], sums)
+        known = self.table.calibration.get(space_name)
+        if known is None or known.fitted_on != fitted_on:
+            if self.is_given:
+                raise MissingCost(
+                    f"the latency table {self.path} has no factor from sums of modules to whole networks",
+                    [Lack(f"{space_name} as it is configured here")],
+                    self._advice(space_name),
+                )
+            measured = [measurement.median for measurement in self._measure_now(parts, progress)]
+            known = tables.Calibration(*fit_factor(sums, measured), len(measured), fitted_on)
+            self.table.calibration[space_name] = known
+            self.table.write(self.path)
+        return known.factor, known.error
 
     def measure(self, outputs, label, progress=None):
         """The Measurement of the whole network behind some Variables, in ms; always anew, and not kept.
@@ -173,8 +175,8 @@ class Latency(Estimator):
         return 0 if entry is None else len(entry.rounds)
 
     def _complete(self, text):
-        """Whether the table's entry will do: a table of another device is used as it is."""
-        return self._rounds_of(text) >= (self.rounds if self.measures_here else 1)
+        """Whether the table's entry will do: a given table is used as it is."""
+        return self._rounds_of(text) >= (1 if self.is_given else self.rounds)
 
     def _need_this_device(self, parts):
         if not self.measures_here:
@@ -192,7 +194,11 @@ class Latency(Estimator):
                 "Take these candidates out of the space, or measure on another device",
             )
 
-    def _advice(self, space_name="<space>"):
+    def _advice(self, space_name="SPACE"):
         fingerprint = self.table.fingerprint
         command = tables.command(space_name, fingerprint["backend"])
         return f"On {fingerprint['processor']}, run: {command}"
+
+
+def _digest(signatures, sums):
+    return hashlib.sha256(json.dumps([signatures, list(sums)]).encode()).hexdigest()[:16]

@@ -105,7 +105,7 @@ class MACs(Estimator):
         """See Estimator."""
         return {"estimator": "macs", "unit": self.unit, "device": None, "batch": self.batch}
 
-    def costs(self, parts, progress=None):
+    def costs(self, parts, progress=None, space_name="SPACE"):
         """See Estimator. Raises EstimatorError for a function that has no rule."""
         return [float(sum(self._count(function, part) for function in functions_of(part))) for part in parts]
 

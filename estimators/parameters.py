@@ -13,6 +13,6 @@ class Parameters(Estimator):
         """See Estimator."""
         return {"estimator": "parameters", "unit": self.unit, "device": None, "batch": self.batch}
 
-    def costs(self, parts, progress=None):
+    def costs(self, parts, progress=None, space_name="SPACE"):
         """See Estimator."""
         return [float(sum(leaf.size for leaf in parameters_of(part) if leaf.need_grad)) for part in parts]

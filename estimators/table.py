@@ -39,11 +39,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Calibration:
-    """From sums of parts to whole networks: factor, its relative error, and how many networks gave it."""
+    """From sums of parts to whole networks: factor, its relative error, how many networks gave it, and a digest of
+    what these networks and the sums of their parts were."""
 
     factor: float
     error: float
     networks: int
+    fitted_on: str
 
 
 @dataclass
@@ -149,7 +151,7 @@ def read(path):
         raise _damaged(path, what) from error
 
 
-def command(space_name="<space>", backend="<device>"):
+def command(space_name="SPACE", backend="DEVICE"):
     """The command that measures what a table lacks."""
     return f"python main.py --config-name=profile space={space_name} device={backend}"
 
@@ -179,7 +181,7 @@ def _from_json(content):
         fingerprint=fingerprint,
         dtype=content["dtype"],
         batch=content["batch"],
-        entries={signature: _entry(signature, values) for signature, values in content["entries"].items()},
+        entries={signature: _entry(values) for signature, values in content["entries"].items()},
         calibration={name: _calibration(name, values) for name, values in content["calibration"].items()},
         created=content["created"],
         changed=content["changed"],
@@ -187,13 +189,15 @@ def _from_json(content):
     )
 
 
-def _entry(signature, values):
+def _entry(values):
     label = values["label"]
     rounds = values["rounds"]
     if not isinstance(rounds, list) or not rounds:
         raise ValueError(f"{label!r} has no rounds")
     for figure in (*rounds, values["median"], values["runs"]):
         _check_positive(figure, label)
+    if not math.isclose(values["median"], median(rounds), rel_tol=1e-9):
+        raise ValueError(f"{label!r} has the median {values['median']}, which is not that of its rounds")
     return Entry(label, tuple(rounds), values["runs"])
 
 
@@ -201,7 +205,7 @@ def _calibration(name, values):
     _check_positive(values["factor"], f"the factor of {name}")
     if values["error"] != 0:
         _check_positive(values["error"], f"the factor's error of {name}")
-    return Calibration(values["factor"], values["error"], values["networks"])
+    return Calibration(values["factor"], values["error"], values["networks"], str(values["fitted_on"]))
 
 
 def _check_positive(figure, label):

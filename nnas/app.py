@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -10,24 +11,26 @@ from dataclasses import asdict, dataclass, replace
 import nnabla as nn
 import numpy as np
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
 from estimators.base import EstimatorError
+from estimators.latency import Latency
 from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.checkpoint import read_arrays, write_arrays
-from nnas.costs import load_costs
+from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
-from nnas.errors import NnasError, check_positive_integer, nearest
+from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
 from nnas.objectives import constraint
 from nnas.pricing import price
-from nnas.rundir import open_run
+from nnas.rundir import find_run, start_run
 from nnas.search import Search
 from nnas.space import Architecture
-from nnas.terminal import Terminal, epoch_line, summary_text
+from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -36,7 +39,7 @@ def run_command(arguments):
     sys.path.insert(0, os.getcwd())
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
-        config = configuration.load(name, config_dir, overrides)
+        config = configuration.load(name, config_dir, overrides, complete=action == "run")
         if action == "show":
             print(OmegaConf.to_yaml(config), end="")
             return 0
@@ -46,14 +49,15 @@ def run_command(arguments):
         COMMANDS[command](config, Invocation(name, config_dir, overrides))
         return 0
     except (NnasError, EstimatorError) as error:
-        return _failed(configuration.one_line(error))
+        return _failed(one_line(error))
+    except OmegaConfBaseException as error:
+        return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
-        return _failed(
-            f"{error.filename or 'file'}: {error.strerror or error}; nothing that was there is lost, and the same "
-            "command with the same run_dir goes on"
-        )
+        return _failed(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept")
     except KeyboardInterrupt:
-        return _failed("interrupted; the same command with the same run_dir goes on from the last epoch", status=130)
+        return _failed(
+            "interrupted; what was finished is kept: the same command, with the same run_dir, goes on", status=130
+        )
 
 
 def _failed(text, status=1):
@@ -85,8 +89,9 @@ class Invocation:
             inside = sys.executable.startswith(os.getcwd() + os.sep)
             start = [os.path.relpath(sys.executable) if inside else sys.executable, "main.py", f"--config-name={name}"]
         else:
-            start = ["nnas", name]
-        return " ".join([*start, *config_dir, *kept, *changes])
+            on_path = shutil.which("nnas") or os.path.basename(sys.argv[0]) != "nnas"
+            start = ["nnas" if on_path else os.path.relpath(sys.argv[0]), name]
+        return " ".join([*start, *config_dir, *kept, *map(shlex.quote, changes)])
 
 
 class Session:
@@ -106,35 +111,37 @@ class Session:
             f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
         )
 
+    def price(self, estimator):
+        return price(self.network, self.space, estimator, self.terminal.progress)
+
 
 def search(config, invocation):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
     session = Session(config, invocation)
     data = _data(config, session.network)
-    estimators = {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
-    run = _open(config, session)
+    estimators = _estimators(config)
+    run, settings = _find_run(config)
+    start = time.monotonic()
+    if run.costs.exists():
+        tables = load_costs(run.costs)
+    else:
+        tables = {name: session.price(estimator) for name, estimator in estimators.items()}
+    constraints = _constraints(config, session, tables)
+    # What is wrong with any settings is found before a run folder is made, and not after a search.
+    loop = _search_loop(config, session, data, constraints)
+    _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
+    _start_run(session, run, settings)
     session.space.save(run.space)
     if not run.costs.exists():
-        start = time.monotonic()
-        tables = {
-            name: price(session.network, session.space, estimator, session.terminal.progress)
-            for name, estimator in estimators.items()
-        }
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
         run.append({"phase": "costs", "seconds": round(time.monotonic() - start, 3)})
-    tables = load_costs(run.costs)
-    if tables.keys() != estimators.keys():
-        raise NnasError(
-            f"{run.costs}: it has the costs {', '.join(tables)}, but the constraints are {', '.join(estimators)}; "
-            "remove the run folder and search again"
-        )
-    constraints = _constraints(config, session, tables)
     if not run.architecture.exists():
-        # Wrong settings of the training are found now, and not after the search.
-        _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
-        _search(config, session, data, constraints, run)
+        _follow(session, run, "search", ("warmup", "search"), loop, constraints)
+        _derive(session, run, loop, constraints)
     architecture = Architecture.load(run.architecture)
-    _train_and_ship(config, session, data, run, architecture, _measuring(estimators.values()), constraints=constraints)
+    session.space.check(architecture.choices)
+    measuring = _measuring(session, estimators.values())
+    _train_and_ship(config, session, data, run, architecture, measuring, constraints)
 
 
 def train(config, invocation):
@@ -142,35 +149,49 @@ def train(config, invocation):
     session = Session(config, invocation)
     data = _data(config, session.network)
     estimator = configuration.build(config.estimator)
-    architecture = Architecture.load(config.architecture)
+    source = str(config.architecture)
+    architecture = Architecture.load(source)
     if architecture.space != session.space.name:
         raise NnasError(
-            f"{config.architecture}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
+            f"{source}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
             f"space={architecture.space}"
         )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
-    weights = None if config.weights is None else read_arrays(config.weights, "a weights file")[0]
-    run = _open(config, session)
+    weights = None if config.weights is None else read_arrays(str(config.weights), "a weights file")[0]
+    run, settings = _find_run(config)
+    if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
+        raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
+    _training(config, session, data, architecture.choices, weights)
+    _start_run(session, run, settings)
     architecture.save(run.architecture)
-    _train_and_ship(config, session, data, run, architecture, _measuring([estimator]), weights=weights)
+    _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), weights=weights)
 
 
 def profile(config, invocation):
     """Measure what the latency table of this device lacks of a space."""
     session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
-    costs = price(session.network, session.space, estimator, session.terminal.progress)
-    session.terminal.say(
-        f"{len(costs.terms)} modules and whole networks of {session.space.name} are known: factor from sums to whole "
-        f"networks {costs.factor:.3f} ± {costs.error:.1%}"
-    )
-    for key, value in costs.description.items():
-        session.terminal.say(f"  {key}: {value}")
+    session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
 
 
-def _measuring(estimators):
-    """The first estimator that can measure whole networks on this machine, or None."""
-    return next((one for one in estimators if getattr(one, "measures_here", False)), None)
+def _estimators(config):
+    """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
+    for name, one in config.constraints.items():
+        missing = [key for key in ("estimator", "weight") if not (one or {}).get(key)]
+        if missing or all(one.get(key) is None for key in ("bound", "fraction")):
+            raise NnasError(
+                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
+                f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
+                "the largest network's cost"
+            )
+    return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
+
+
+def _measuring(session, estimators):
+    """What measures the exported network: the latency estimator of the search, or one of this device where the
+    search needed none; None where the search was for another device."""
+    latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)] or [Latency(session.device)]
+    return latencies[0] if latencies[0].measures_here else None
 
 
 def _data(config, network):
@@ -184,17 +205,28 @@ def _data(config, network):
     return data
 
 
-def _open(config, session):
-    plain = OmegaConf.to_container(config)
-    run_dir = plain.pop("run_dir")
-    run, resumed = open_run(run_dir, config.command, plain)
+def _find_run(config):
+    """(RunFolder, the configuration as it is kept there); writes nothing."""
+    settings = OmegaConf.to_container(config)
+    run, _ = find_run(settings.pop("run_dir"), config.command, settings)
+    return run, settings
+
+
+def _start_run(session, run, settings):
+    resumed = run.config.exists()
+    start_run(run, settings)
     session.terminal.say(f"run folder: {run.path}{' (resumed)' if resumed else ''}")
-    return run
 
 
 def _constraints(config, session, tables):
+    if tables.keys() != config.constraints.keys():
+        raise NnasError(
+            f"costs.json has the costs {', '.join(tables)}, but the constraints are {', '.join(config.constraints)}; "
+            "remove the run folder and search again"
+        )
     found = []
     for name, one in config.constraints.items():
+        session.terminal.say(costs_text(name, tables[name]))
         made, warning = constraint(session.space, name, tables[name], one.get("bound"), one.get("fraction"), one.weight)
         if warning:
             session.terminal.warn(warning)
@@ -203,29 +235,24 @@ def _constraints(config, session, tables):
     return found
 
 
-def _search(config, session, data, constraints, run):
-    settings = configuration.build(config.search)
-    searcher = configuration.build(config.searcher)(
-        session.space,
-        constraints,
-        configuration.build(config.objective),
-        communicator=session.communicator,
-        seed=config.seed,
-    )
-    loop = Search(
-        session.network, data, searcher=searcher, communicator=session.communicator, seed=config.seed, **settings
-    )
-    _follow(session, run, "search", ("warmup", "search"), loop, constraints)
-    choices = searcher.best()
-    accuracy = loop.accuracy(choices)
-    run.append({"phase": "derived", "validation_accuracy": accuracy})
+def _search_loop(config, session, data, constraints):
+    shared = {"communicator": session.communicator, "seed": config.seed}
+    objective = configuration.build(config.objective)
+    searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
+    return Search(session.network, data, searcher=searcher, **shared, **configuration.build(config.search))
+
+
+def _derive(session, run, loop, constraints):
+    """Write what a search ended with."""
+    choices = loop.searcher.best()
+    run.append({"phase": "derived", "validation_accuracy": loop.accuracy(choices)})
     write_arrays(run.supernet, loop.weights())
     predicted = {
         one.name: {
             "value": one.costs.cost(choices),
             "unit": one.costs.unit,
             "error": one.costs.error,
-            "device": _device_of(one.costs),
+            "device": (one.costs.description or {}).get("device"),
         }
         for one in constraints
     }
@@ -247,10 +274,6 @@ def _follow(session, run, phase, names, loop, constraints=()):
             session.terminal.say(epoch_line(progress, constraints))
             run.append(progress.record)
             run.save_checkpoint(phase, loop.state())
-
-
-def _device_of(costs):
-    return (costs.description or {}).get("device")
 
 
 def _training(config, session, data, choices, weights=None):
@@ -337,11 +360,11 @@ def _predictions(architecture, constraints):
 
 def _next_commands(config, session, run, constraints):
     invocation = session.invocation
-    longer = f"train.epochs={2 * config.train.epochs}"
-    sections = ("space", "data", "device", "table", "seed")
+    longer = f"train.epochs={2 * config.train.epochs or 1}"
+    sections = ("space", "data", "device", "table", "seed", "train", "solver")
     commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
     latency = next((one for one in constraints if one.name == "latency"), None)
-    if latency:
+    if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
         commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from nnas.errors import NnasError
+from nnas.errors import NnasError, one_line
 from nnas.files import remove_leftovers, replacing
 
 KEPT = 2
@@ -71,7 +71,7 @@ def read_arrays(path, what):
                 raise NnasError(f"{path}: it is damaged or of another version")
             return arrays, json.loads(rest)
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:
-        raise NnasError(f"{path}: it cannot be read as {what} ({' '.join(str(error).split())})") from None
+        raise NnasError(f"{path}: it cannot be read as {what} ({one_line(error)})") from None
 
 
 def _digest(arrays, rest):

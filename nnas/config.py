@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import nnas
-from nnas.errors import NnasError, nearest
+from nnas.errors import NnasError, nearest, one_line
 
 
 def folder():
@@ -61,8 +61,8 @@ def parse(arguments):
     return name.removesuffix(".yaml"), known.config_dir, "show" if known.cfg else "run", overrides
 
 
-def load(name, config_dir, overrides):
-    """The composed configuration."""
+def load(name, config_dir, overrides, complete=True):
+    """The composed configuration; complete: whether a value that has to be given must be there."""
     if config_dir is not None and not Path(config_dir).is_dir():
         raise NnasError(f"--config-dir={config_dir}: there is no such folder")
     possible = commands(config_dir)
@@ -85,7 +85,7 @@ def load(name, config_dir, overrides):
         except (HydraException, OmegaConfBaseException) as error:
             raise NnasError(_explained(error, name, searchpath, overrides)) from None
     missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
+    if missing and complete:
         raise NnasError(f"{missing[0]} is not given; add {missing[0]}=... to the command")
     return config
 
@@ -100,10 +100,6 @@ def build(config, **arguments):
         if isinstance(cause, NnasError) or type(cause).__module__.startswith("estimators"):
             raise cause from None
         raise NnasError(one_line(cause or error)) from None
-
-
-def one_line(error):
-    return " ".join(str(error).split())
 
 
 def _missing(error):

@@ -32,10 +32,7 @@ class Costs:
 
     def cost(self, choices):
         """The cost of an architecture, in `unit`."""
-        return self.factor * self.sum_of_parts(choices)
-
-    def sum_of_parts(self, choices):
-        return sum(
+        return self.factor * sum(
             term.cost for term in self.terms if all(choices.get(decision) == option for decision, option in term.when)
         )
 

@@ -1,10 +1,15 @@
 """The error of nnas."""
 
 from difflib import get_close_matches
+from math import isfinite
 
 
 class NnasError(Exception):
     """What the user can mend. Its text is one line: what was given, what was possible, what to do next."""
+
+
+def one_line(error):
+    return " ".join(str(error).split())
 
 
 def nearest(given, possible):
@@ -22,7 +27,13 @@ def check_positive_integer(name, value, least=1):
 def check_number(name, value, least, most=float("inf"), *, open_below=False):
     """Return value as a float in [least, most], or in (least, most] with open_below."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not (least < value if open_below else least <= value) or not value <= most:
-        interval = f"{'(' if open_below else '['}{least:g}, {most:g}]"
-        raise NnasError(f"{name}={value!r}: it must be a number in {interval}")
+    if (
+        not is_number
+        or not isfinite(value)
+        or not (least < value if open_below else least <= value)
+        or not value <= most
+    ):
+        least_text = f"{'above' if open_below else 'of at least'} {least:g}"
+        most_text = f" and at most {most:g}" if isfinite(most) else ""
+        raise NnasError(f"{name}={value!r}: it must be a number {least_text}{most_text}")
     return float(value)

@@ -102,8 +102,8 @@ def fold(parameters):
     folded = dict(parameters)
     for name in parameters:
         scope, _, last = name.rpartition("/")
-        if last != "mean":
-            continue
+        if last != "mean" or not {f"{scope}/variance", f"{scope}/W"} <= folded.keys():
+            continue  # also the batch normalization of layers that are not of this module, which stays
         mean, variance = folded.pop(f"{scope}/mean"), folded.pop(f"{scope}/variance")
         gamma = folded.pop(f"{scope}/gamma", np.ones_like(mean))
         beta = folded.pop(f"{scope}/beta", np.zeros_like(mean))

@@ -39,8 +39,8 @@ def constraint(space, name, costs, bound, fraction, weight):
     weight = check_number(f"constraints.{name}.weight", weight, 0)
     if bound < smallest:
         raise NnasError(
-            f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: the "
-            f"smallest possible value is {_rounded_up(smallest)} {costs.unit}"
+            f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: "
+            f"the smallest possible value is {_rounded_up(smallest)} {costs.unit}, that of the largest {largest:.4g}"
         )
     warning = None
     if bound >= largest:

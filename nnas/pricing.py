@@ -21,19 +21,16 @@ def price(network, space, estimator, progress=None):
         x = nn.Variable((estimator.batch, *network.input_shape))
         costing = Costing(space.name, x)
         costing.finish(network(x, costing, SHIPPED).logits)
-    costs = estimator.costs(costing.parts, progress)
+    costs = estimator.costs(costing.parts, progress, space.name)
     terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(costing.parts, costs, strict=True))
-    if not estimator.calibrated(space.name):
-        random = generator(0, "calibration")
-        drawn = [space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
-        sums = [Costs(estimator.unit, terms).cost(choices) for choices in drawn]
-        estimator.calibrate(
-            space.name, [_whole(network, space, choices, estimator) for choices in drawn], sums, progress
-        )
-    factor, error = estimator.whole(space.name)
+    random = generator(0, "calibration")
+    drawn = [space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
+    sums = [Costs(estimator.unit, terms).cost(choices) for choices in drawn]
+    wholes = [_whole(network, space, choices, estimator.batch) for choices in drawn]
+    factor, error = estimator.factor(space.name, wholes, sums, progress)
     return Costs(estimator.unit, terms, factor, error, estimator.description())
 
 
-def _whole(network, space, choices, estimator):
-    x, logits, _ = shipped_network(network, choices, estimator.batch)
+def _whole(network, space, choices, batch):
+    x, logits, _ = shipped_network(network, choices, batch)
     return Part((), (logits,), (x,), f"{space.name}: {' '.join(choices.values())}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from nnas import checkpoint
-from nnas.errors import NnasError
+from nnas.errors import NnasError, one_line
 from nnas.files import remove_leftovers, write_text
 
 
@@ -69,22 +69,25 @@ class RunFolder:
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in self.records()[:count]))
 
 
-def open_run(path, command, config):
-    """Return (RunFolder, whether it is resumed); config: plain values, without run_dir.
+def find_run(path, command, config):
+    """Return (RunFolder, whether it is resumed), and write nothing; config: plain values, without run_dir.
 
     A folder of another configuration is refused, naming what differs; so is one that holds something else."""
-    if path is None:
-        path = _new_path(command)
-    run = RunFolder(path)
+    run = RunFolder(_new_path(command) if path is None else str(path))
     if run.config.exists():
         _check_same(run, config)
-        remove_leftovers(run.path)
         return run, True
     if run.path.is_dir() and any(run.path.iterdir()):
         raise NnasError(f"run_dir={path}: the folder holds files that are not of a run; choose another one")
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_text(run.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     return run, False
+
+
+def start_run(run, config):
+    """Make the folder of a run what find_run will resume."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(run.path)
+    if not run.config.exists():
+        write_text(run.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def _new_path(command):
@@ -100,9 +103,7 @@ def _check_same(run, config):
     try:
         before = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise NnasError(
-            f"{run.config}: it cannot be read ({' '.join(str(error).split())}); choose another run_dir"
-        ) from None
+        raise NnasError(f"{run.config}: it cannot be read ({one_line(error)}); choose another run_dir") from None
     old, new = dict(_leaves(before)), dict(_leaves(config))
     different = sorted(key for key in old.keys() | new.keys() if old.get(key, _leaves) != new.get(key, _leaves))
     if different:

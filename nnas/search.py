@@ -1,16 +1,14 @@
 """The search loop: a generator of progress, one item an update of the weights."""
 
-import time
-
 import nnabla as nn
 import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Sampled
-from nnas.errors import check_positive_integer
+from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
-from nnas.progress import Progress
+from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
 from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
 
@@ -41,7 +39,7 @@ class Supernet:
         return 1 - float(self.evaluation.evaluate(images, labels)[:count].mean())
 
 
-class Search:
+class Search(EpochLoop):
     """Alternates weight updates on sampled paths with updates of the searcher.
 
     data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
@@ -68,39 +66,22 @@ class Search:
         check_positive_integer("search.epochs", epochs, least=0)
         check_positive_integer("search.validation_batch", validation_batch)
         check_positive_integer("search.steps_per_update", steps_per_update)
-        self._batches = TrainingBatches(data.training, micro_batch, micro_batches, seed, "search")
+        super().__init__(
+            warmup_epochs + epochs, TrainingBatches(data.training, micro_batch, micro_batches, seed, "search")
+        )
+        if epochs and steps_per_update > self._batches.steps:
+            raise NnasError(
+                f"search.steps_per_update={steps_per_update}: an epoch has {self._batches.steps} weight updates, so "
+                "the searcher would never make one; take a smaller one"
+            )
         self.searcher = searcher
         self._supernet = Supernet(network, task, micro_batch, validation_batch, seed)
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
-        self._epochs = warmup_epochs + epochs
         self._steps_per_update = steps_per_update
         self._seed = seed
-        self._epoch = 0
-
-    def __iter__(self):
-        """Yield Progress after every weight update, from the epoch where it stands."""
-        for epoch in range(self._epoch, self._epochs):
-            warmup = epoch < self._warmup_epochs
-            phase = "warmup" if warmup else "search"
-            start, figures = time.monotonic(), []
-            for step in range(self._batches.steps):
-                figures.append(self._weight_step(phase, epoch, step))
-                if not warmup and (step + 1) % self._steps_per_update == 0:
-                    figures.append(self.searcher.step(self._evaluator(epoch, step)))
-                record = None
-                if step + 1 == self._batches.steps:
-                    self._epoch = epoch + 1
-                    record = {
-                        "phase": phase,
-                        "epoch": epoch + 1,
-                        "seconds": round(time.monotonic() - start, 3),
-                        **_means(figures),
-                        **self._standing(),
-                    }
-                yield Progress(phase, epoch + 1, self._epochs, step + 1, self._batches.steps, record)
 
     def accuracy(self, choices):
         """Of an architecture with the shared weights, over the whole validation split."""
@@ -128,13 +109,21 @@ class Search:
         self._update.restore(state["update"])
         self.searcher.restore(state["searcher"])
 
+    def _phase(self, epoch):
+        return "warmup" if epoch < self._warmup_epochs else "search"
+
+    def _step(self, phase, epoch, step):
+        figures = [self._weight_step(phase, epoch, step)]
+        if phase == "search" and (step + 1) % self._steps_per_update == 0:
+            figures.append(self.searcher.step(self._evaluator(epoch, step)))
+        return figures
+
     def _weight_step(self, phase, epoch, step):
         active = self._supernet.select(self.searcher.sample())
-        learning_rate = cosine(
-            self._update.learning_rate, epoch * self._batches.steps + step, self._epochs * self._batches.steps
-        )
+        learning_rate = cosine(self._update.learning_rate, *self._done(epoch, step))
+        micro_batches = self._batches.step(phase, epoch, step)
         loss, error = self._update.step(
-            self._supernet.training, self._batches.step(phase, epoch, step), active, learning_rate, (phase, epoch, step)
+            self._supernet.training, micro_batches, active, learning_rate, (phase, epoch, step)
         )
         return {"loss": loss, "error": error}
 
@@ -148,10 +137,3 @@ class Search:
     def _standing(self):
         best = self.searcher.best()
         return {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
-
-
-def _means(figures):
-    """The means of the figures of each name, over the items that have it; of the baseline the last one."""
-    names = dict.fromkeys(name for one in figures for name in one)
-    values = {name: [one[name] for one in figures if name in one] for name in names}
-    return {name: list_[-1] if name == "baseline" else float(np.mean(list_)) for name, list_ in values.items()}

@@ -47,6 +47,15 @@ class Terminal:
             self.close()
 
 
+def costs_text(name, costs):
+    """One line on the Costs of a space: how many terms, where they are from, and how they add up."""
+    source = (costs.description or {}).get("table")
+    line = f"{name}: {len(costs.terms)} modules in {costs.unit}" + (f" from {source}" if source else ", counted")
+    if costs.error:
+        line += f"; a whole network takes {costs.factor:.3f} of their sum, ± {costs.error:.1%}"
+    return line
+
+
 def epoch_line(progress, constraints):
     """One line on an epoch; constraints: those of the search, for the units of its costs."""
     record = progress.record
@@ -55,7 +64,9 @@ def epoch_line(progress, constraints):
         f"loss {record['loss']:.3f}  error {record['error']:.3f}"
     )
     if "reward" in record:
-        line += f" | sampled: error {record['validation_error']:.3f}  reward {record['reward']:.3f}"
+        line += f" | sampled: reward {record['reward']:.3f}"
+        if "validation_error" in record:
+            line += f"  error {record['validation_error']:.3f}"
         if "entropy" in record:
             line += f"  entropy {record['entropy']:.2f}"
         for one in constraints:
@@ -85,7 +96,7 @@ def summary_text(summary, choices):
         device = f"on {measured['device']}, batch {measured['batch']}"
         rows += [("latency, measured", _figure(measured["median"], measured["unit"], spread), device)]
     else:
-        rows += [("latency, measured", "not here", "the table is of another device")]
+        rows += [("latency, measured", "not here", "the latency table is of another device")]
     lines += ["", *(f"{name:20} {figure:20} {note}".rstrip() for name, figure, note in rows)]
     lines += ["", f"run folder: {summary['run_dir']}", "next:", *(f"  {command}" for command in summary["next"])]
     return "\n".join(lines)

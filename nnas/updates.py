@@ -6,7 +6,7 @@ import nnabla as nn
 import nnabla.functions as F
 import numpy as np
 
-from nnas.errors import NnasError, check_number
+from nnas.errors import NnasError, check_number, one_line
 from nnas.layers import is_decayed
 from nnas.randomness import seed_functions
 
@@ -106,8 +106,8 @@ def built_solver(make_solver):
     try:
         return make_solver()
     except (TypeError, RuntimeError) as error:
-        given, reason = getattr(make_solver, "keywords", {}), " ".join(str(error).split())
-        raise NnasError(f"make_solver: no solver can be made of {given}: {reason}") from None
+        given = getattr(make_solver, "keywords", {})
+        raise NnasError(f"make_solver: no solver can be made of {given}: {one_line(error)}") from None
 
 
 def _words(place):

@@ -595,6 +595,34 @@ def test_a_run_folder_that_cannot_be_written_is_an_error(run, monkeypatch, opera
     assert contents("bad") == {}
 
 
+def test_a_start_that_fails_claims_no_folder(run):
+    check_error(call([*SEARCH, *SHORT, "run_dir=claimed", "bound_ms=1e-6"]), "smallest possible value")
+    check_error(call([*SEARCH, *SHORT, "run_dir=claimed", "search.steps_per_update=1000"]), "steps_per_update=1000")
+    assert not Path("claimed").exists()
+
+
+def test_an_architecture_that_changed_since_the_run_began_is_refused(run):
+    content = read(run.path / "architecture.json")
+    rewrite("changing.json", json.dumps(content))
+    again = [*TRAIN, "architecture=changing.json", "run_dir=changing"]
+    assert call(again).status == 0
+    before = contents("changing")
+    was = content["choices"]["stage1_block1"]
+    content["choices"]["stage1_block1"] = "e2_k3" if was != "e2_k3" else "e3_k5"
+    rewrite("changing.json", json.dumps(content))
+    check_error(call(again), "changing.json", "has changed")
+    assert contents("changing") == before
+
+
+@pytest.mark.parametrize(
+    "change", ["~constraints.latency.weight", "+constraints.macs.bound=1e5", "~seed", "bound_ms=inf", "run_dir=2024"]
+)
+def test_odd_configurations_are_no_tracebacks(run, change):
+    done = call([*SEARCH, *SHORT, "run_dir=odd", change])
+    assert done.status == 0 if change == "run_dir=2024" else done.err.startswith("error: "), done.err
+    assert "Traceback" not in done.err and done.err.count("\n") <= 1
+
+
 def test_an_interruption_is_one_line(run, monkeypatch):
     def interrupt(self):
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 import nnabla as nn
 import nnabla.functions as F
+import nnabla.parametric_functions as PF
 import numpy as np
 import pytest
 from conftest import small_mobilenet
@@ -57,6 +58,20 @@ def test_folding_without_scale_and_shift(random):
     )
     nn.forward_all([y, z])
     np.testing.assert_allclose(z.d, y.d, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_of_others_are_left_as_they_are(random):
+    """A space may hold nnabla's own parametric functions, whose convolution and normalization have other scopes."""
+    x = nn.Variable.from_numpy_array(random.normal(size=(2, 3, 5, 5)))
+    PF.batch_normalization(PF.convolution(x, 4, (3, 3), name="own"), batch_stat=False, name="own")
+    conv_bn(x, 4, 3, EVALUATION, "ours")
+    arrays = parameter_arrays(nn.get_parameters(grad_only=False))
+    folded = fold(arrays)
+    assert {name for name in folded if name.startswith("ours")} == {"ours/W", "ours/b"}
+    own = {name: array for name, array in arrays.items() if name.startswith("own")}
+    assert len(own) == 6
+    for name, array in own.items():
+        np.testing.assert_array_equal(folded[name], array)
 
 
 @pytest.mark.parametrize("mode, moves", [(TRAINING, True), (SAMPLED_EVALUATION, False), (EVALUATION, False)])

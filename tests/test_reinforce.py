@@ -151,7 +151,7 @@ def test_baseline_follows_the_mean_reward_after_use(start_from_first):
         expected = mean if expected is None else expected
         assert used[-1] == pytest.approx(expected)
         expected = 0.8 * mean + 0.2 * expected
-        assert searcher.baseline == figures["baseline"] == pytest.approx(expected)
+        assert searcher.baseline == searcher.figures()["baseline"] == pytest.approx(expected)
         assert figures["reward"] == pytest.approx(mean)
         assert figures["validation_error"] == pytest.approx(1 - mean)
         kept.append(searcher.baseline)

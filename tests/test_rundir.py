@@ -6,7 +6,7 @@ import yaml
 
 from nnas.errors import NnasError
 from nnas.files import write_text
-from nnas.rundir import RunFolder, open_run
+from nnas.rundir import RunFolder, find_run, start_run
 
 CONFIG = {
     "command": "search",
@@ -17,6 +17,12 @@ CONFIG = {
     "constraints": {},
     "name": "ünï: #code",
 }
+
+
+def open_run(path, command, config):
+    run, resumed = find_run(path, command, config)
+    start_run(run, config)
+    return run, resumed
 
 
 def changed(**changes):

@@ -13,9 +13,9 @@ class Reinforce(Searcher):
     """Learns a probability of every option from rewards of sampled architectures.
 
     samples: architectures an update. baseline_decay: beta of b <- beta mean(R) + (1 - beta) b, applied after the use
-    of b. start_from_first: whether b starts at the first mean reward instead of 0, with which the first update would
-    have no baseline. make_solver: a function to a nnabla solver for the alphas, Adam with betas (0, 0.999) in the
-    paper.
+    of b. start_from_first: whether b starts at the first mean reward (the default) instead of 0, with which the first
+    update would have no baseline. make_solver: a function to a nnabla solver for the alphas, Adam with betas
+    (0, 0.999) in the paper.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Reinforce(Searcher):
         self._update(sampled, rewards)
         return {
             "reward": float(np.mean(rewards)),
-            "baseline": self.baseline,
             "validation_error": 1 - float(np.mean(accuracies)),
         }
 
@@ -75,6 +74,7 @@ class Reinforce(Searcher):
             if len(p) > 1
         ]
         return {
+            "baseline": self.baseline,
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
             "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
         }

@@ -28,6 +28,8 @@ class MobileNet:
         kernels=(3, 5, 7),
         dropout_rate=0.0,
     ):
+        if not isinstance(name, str) or not name:
+            raise NnasError(f"space.name={name!r}: it must be a word")
         self.name = name
         sizes = _listed("space.input_shape", input_shape)
         if len(sizes) != 3:

@@ -57,7 +57,7 @@ def fake_profile(milliseconds):
 
 
 def test_a_larger_module_is_slower(here):
-    small, large = here().costs([convolution(4, size=6), convolution(16, size=12)])
+    small, large = here().costs([convolution(4, size=6), convolution(32, size=24)])
     assert 0 < small < large / 3
 
 
@@ -180,24 +180,25 @@ def test_a_foreign_table_lists_what_it_lacks_and_measures_nothing(here, elsewher
     message = str(caught.value)
     assert "13 missing" in message and "block 1; block 3;" in message and "and 3 more" in message
     assert [lack.signature for lack in caught.value.lacks] == [signature(part) for part in lacking]
-    assert "On NVIDIA H200, run: python main.py --config-name=profile space=<space> device=cudnn" in message
+    assert "On NVIDIA H200, run: python main.py --config-name=profile space=SPACE device=cudnn" in message
     assert "\n" not in message and not passes
     with pytest.raises(MissingCost, match="another device"):
         latency.measure(convolution().outputs, "network")
-    with pytest.raises(MissingCost, match="another device"):
-        latency.calibrate("space", [convolution()], [1.0])
-    with pytest.raises(MissingCost, match="space=space device=cudnn"):
-        latency.whole("space")
+    with pytest.raises(MissingCost, match="no factor.*space=space device=cudnn"):
+        latency.factor("space", [convolution()], [1.0])
 
 
-def test_a_table_of_this_device_given_by_its_path_is_measured_into(here, tmp_path):
+def test_a_table_of_this_device_given_by_its_path_is_used_as_it_is(here, tmp_path):
     latency = here()
     latency.costs([convolution()])
     path = latency.path.rename(tmp_path / "mine.json")
-    named = here(table=path)
-    assert named.measures_here
-    named.costs([inverted_residual()])
-    assert len(tables.read(path).entries) == 2
+    before = path.read_text()
+    named = here(table=path, rounds=100)
+    assert named.measures_here and named.costs([convolution()]) == latency.costs([convolution()])
+    with pytest.raises(MissingCost, match="used as it is"):
+        named.costs([inverted_residual()])
+    assert named.measure(convolution().outputs, "network").median > 0
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -239,13 +240,15 @@ def test_calibration_recovers_a_known_factor(here, monkeypatch):
     monkeypatch.setattr(latency_module, "profile", fake_profile({i: 1.17 * s for i, s in enumerate(sums)}))
     latency = here()
     networks = [convolution(), inverted_residual(), convolution(kernel=5)]
-    with pytest.raises(MissingCost, match="whole networks"):
-        latency.whole("space")
-    assert not latency.calibrated("space")
-    latency.calibrate("space", networks, sums)
-    for instance in (latency, here()):
-        assert instance.calibrated("space") and not instance.calibrated("other")
-        assert instance.whole("space") == (pytest.approx(1.17), pytest.approx(0.0, abs=1e-9))
+    assert latency.factor("space", networks, sums) == (pytest.approx(1.17), pytest.approx(0.0, abs=1e-9))
+
+    monkeypatch.setattr(latency_module, "profile", fake_profile({i: 1.3 * s for i, s in enumerate(sums)}))
+    # What is known is not measured again, after a restart neither; other sums or other networks are.
+    assert (
+        latency.factor("space", networks, sums)[0] == here().factor("space", networks, sums)[0] == pytest.approx(1.17)
+    )
+    assert here().factor("space", networks, [2 * one for one in sums])[0] == pytest.approx(0.65)
+    assert here().factor("space", networks[::-1], sums)[0] == pytest.approx(1.3)
 
 
 def test_a_factor_weighs_relative_errors_alike():

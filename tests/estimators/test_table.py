@@ -17,7 +17,7 @@ def table():
     for figure in (1.0, 3.0, 2.0):
         table.add_round("float32: a", "block a", figure, 10)
     table.add_round("float32: b", "block b", 0.5, 20)
-    table.calibration["space"] = Calibration(1.17, 0.01, 5)
+    table.calibration["space"] = Calibration(1.17, 0.01, 5, "abc")
     return table
 
 
