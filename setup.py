@@ -1,17 +1,19 @@
 """Packaging of nnas: the packages nnas and estimators, with the configuration files as nnas.conf."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "nnas" / "__init__.py").read_text(encoding="utf-8")).group(1)
 CONFIGS = sorted(
     {"nnas.conf", *(f"nnas.conf.{folder.name}" for folder in (ROOT / "conf").iterdir() if folder.is_dir())}
 )
 
 setup(
     name="nnas",
-    version="0.1.0",
+    version=VERSION,
     description="Hardware-aware neural architecture search on nnabla",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

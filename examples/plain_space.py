@@ -9,7 +9,7 @@ from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 
 
 class Plain:
-    """Plain convolutions, each with a choice of its kernel and its width inside."""
+    """Plain convolutions, each with a choice of its kernel."""
 
     name = "plain"
 

@@ -104,7 +104,7 @@ class Space:
 class Architecture:
     """A point of a space: the option chosen at each decision that is reached.
 
-    predicted: {constraint: {"value", "unit", "device"}} as far as known.
+    predicted: {constraint: {"value", "unit", "error", "device"}} as far as known; error: relative.
     """
 
     space: str

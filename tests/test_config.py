@@ -153,11 +153,10 @@ def test_errors_name_the_nearest(command, overrides, parts):
 
 
 def test_overrides_reach_what_refers_to_them():
-    config = load("proxyless", None, ["device=cpu", "table=t.json", "bound_ms=0.25", "search.task.label_smoothing=0.3"])
+    config = load("proxyless", None, ["device=cpu", "table=t.json", "bound_ms=0.25"])
     estimator = config.constraints.latency.estimator
     assert (estimator.device, estimator.table) == ("cpu", "t.json")
     assert config.constraints.latency.bound == 0.25
-    assert config.train.task.label_smoothing == 0.3
     other = load("proxyless", None, ["solver@train.solver=nesterov", "train.solver.learning_rate=0.7"])
     assert other.train.solver.learning_rate == 0.7 != other.search.solver.learning_rate
 
