@@ -23,6 +23,10 @@ from nnas.deciders import listed
 from nnas.randomness import generator
 from nnas.space import Architecture
 
+# Of the largest network's latency, with the number of seeds that are searched with.
+BOUNDS = {0.5: 5, 0.35: 3, 0.7: 3}
+LARGEST_SEEDS = 3
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,26 +34,27 @@ def main():
     parser.add_argument(
         "--quick", action="store_true", help="one bound, one seed, three random architectures, one epoch each"
     )
+    parser.add_argument("--bounds", type=float, nargs="+", choices=BOUNDS, default=list(BOUNDS), help="only these")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--picture", help="write the table as a picture to this file")
     options = parser.parse_args()
-    scope = Scope.quick(options) if options.quick else Scope(options)
+    scope = (
+        Scope.quick(options) if options.quick else Scope(options, {bound: BOUNDS[bound] for bound in options.bounds})
+    )
     nnas("profile")
     pool = ThreadPoolExecutor(options.jobs)
-    list(pool.map(lambda job: job(), scope.searches()))
-    list(pool.map(lambda job: job(), scope.trainings()))
+    # The bounds of the random architectures are those of the first searches.
+    searches = list(scope.searches())
+    first, others = [job for seed, job in searches if seed < 2], [job for seed, job in searches if seed >= 2]
+    list(pool.map(lambda job: job(), first))
+    list(pool.map(lambda job: job(), [*others, *scope.trainings()]))
     scope.report()
-
-
-# Of the largest network's latency, with the number of seeds that are searched with.
-BOUNDS = {0.5: 5, 0.35: 3, 0.7: 3}
-LARGEST_SEEDS = 3
 
 
 class Scope:
     """What is compared, and where its runs are."""
 
-    def __init__(self, options, bounds=BOUNDS, randoms=20, overrides=()):
+    def __init__(self, options, bounds, randoms=20, overrides=()):
         self.folder, self.picture = Path(options.folder), options.picture
         self.bounds, self.randoms, self.overrides = bounds, randoms, list(overrides)
         self.seeds = range(max(bounds.values()))
@@ -63,13 +68,16 @@ class Scope:
         short = ["search.warmup_epochs=1", "search.epochs=1"] if self.overrides else []
         for bound, seeds in self.bounds.items():
             for seed in range(seeds):
-                yield lambda bound=bound, seed=seed: run(
-                    self.found(bound, seed),
-                    "proxyless",
-                    f"bound_fraction={bound}",
-                    f"seed={seed}",
-                    *short,
-                    *self.overrides,
+                yield (
+                    seed,
+                    lambda bound=bound, seed=seed: run(
+                        self.found(bound, seed),
+                        "proxyless",
+                        f"bound_fraction={bound}",
+                        f"seed={seed}",
+                        *short,
+                        *self.overrides,
+                    ),
                 )
 
     def trainings(self):
@@ -89,8 +97,6 @@ class Scope:
             decision.name: max(decision.options, key=lambda option, name=decision.name: cost_of(costs, name, option))
             for decision in space.decisions
         }
-        for seed in self.seeds[:LARGEST_SEEDS]:
-            yield f"largest_{seed}", Architecture(space.name, largest, {}), seed
         for bound in self.bounds:
             limit = self._bound(bound)
             random = generator(0, "random architectures", int(bound * 1000))
@@ -101,6 +107,8 @@ class Scope:
                     drawn.append(choices)
             for number, choices in enumerate(drawn):
                 yield f"random_{bound}_{number}", Architecture(space.name, choices, {}), number % len(self.seeds)
+        for seed in self.seeds[:LARGEST_SEEDS]:
+            yield f"largest_{seed}", Architecture(space.name, largest, {}), seed
 
     def _space(self):
         return listed(config.build(config.load("proxyless", None, []).space))

@@ -43,7 +43,7 @@ class ClutteredDigits:
 
     classes = 10
 
-    def __init__(self, canvas=12, fragments=2, fragment=3, noise=0.1, validation=300, test=450, copies=4, split_seed=0):
+    def __init__(self, canvas=12, fragments=2, fragment=4, noise=0.1, validation=300, test=450, copies=4, split_seed=0):
         check_positive_integer("data.canvas", canvas, least=DIGIT)
         check_positive_integer("data.fragment", fragment)
         if fragment > DIGIT:
