@@ -5,6 +5,9 @@ import sys
 from tqdm import tqdm
 
 
+NOTABLE_SLOWDOWN = 1.1
+
+
 class Terminal:
     """Lines and progress bars; bars are drawn only where someone can see them."""
 
@@ -94,6 +97,8 @@ def summary_text(summary, choices):
     if measured:
         spread = measured["spread"] / measured["median"]
         device = f"on {measured['device']}, batch {measured['batch']}"
+        if measured["slowdown"] > NOTABLE_SLOWDOWN:
+            device += f"; other work slowed it {measured['slowdown']:.1f} x, which is taken out"
         rows += [("latency, measured", _figure(measured["median"], measured["unit"], spread), device)]
     else:
         rows += [("latency, measured", "not here", "the latency table is of another device")]
