@@ -4,7 +4,6 @@ import sys
 
 from tqdm import tqdm
 
-
 NOTABLE_SLOWDOWN = 1.1
 
 
