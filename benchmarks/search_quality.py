@@ -25,7 +25,7 @@ from nnas.space import Architecture
 
 # Of the largest network's latency, with the number of seeds that are searched with.
 BOUNDS = {0.5: 5, 0.35: 3, 0.7: 3}
-LARGEST_SEEDS = 3
+LARGEST_SEEDS = 2
 
 
 def main():
