@@ -208,6 +208,7 @@ def draw(path, rows, largest):
         )
     axes.axhline(100 * statistics.mean(largest), color="C3", linestyle="--", label="largest network, no bound")
     axes.set_xticks(range(len(rows)), [f"{limit:.2f} ms\n({bound:.0%} of the largest)" for bound, _, _, limit in rows])
+    axes.set_xlim(-0.5, len(rows) - 0.5)
     axes.set_xlabel("latency bound")
     axes.set_ylabel("test accuracy, %")
     axes.legend()
