@@ -141,7 +141,8 @@ def search(config, invocation):
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
     measuring = _measuring(session, estimators.values())
-    _train_and_ship(config, session, data, run, architecture, measuring, constraints)
+    training = _training(config, session, data, architecture.choices)
+    _train_and_ship(config, session, data, run, architecture, measuring, training, constraints)
 
 
 def train(config, invocation):
@@ -161,10 +162,10 @@ def train(config, invocation):
     run, settings = _find_run(config)
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
-    _training(config, session, data, architecture.choices, weights)
+    training = _training(config, session, data, architecture.choices, weights)
     _start_run(session, run, settings)
     architecture.save(run.architecture)
-    _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), weights=weights)
+    _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), training)
 
 
 def profile(config, invocation):
@@ -289,8 +290,7 @@ def _training(config, session, data, choices, weights=None):
     )
 
 
-def _train_and_ship(config, session, data, run, architecture, estimator, constraints=(), weights=None):
-    training = _training(config, session, data, architecture.choices, weights)
+def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):
     if run.weights.exists():
         trained, _ = read_arrays(run.weights, "the weights of this run")
         training.set_weights(trained)

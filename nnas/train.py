@@ -36,9 +36,8 @@ class Training(EpochLoop):
         check_positive_integer("train.epochs", epochs, least=0)
         super().__init__(epochs, TrainingBatches(split, micro_batch, micro_batches, seed, "train"))
         self._micro_batch = micro_batch
-        self._scope = {}
         seed_initializers(seed, "train")
-        with nn.parameter_scope("", self._scope):
+        with nn.parameter_scope("", {}):
             self._graph = ClassifierGraph(network, Fixed(choices), TRAINING, task, micro_batch)
             self._evaluation = ClassifierGraph(network, Fixed(choices), EVALUATION, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)

@@ -10,10 +10,10 @@ from conftest import NETWORKS, Nested, small_mobilenet
 from estimators.base import Part
 from estimators.macs import MACs
 from nnas.classifier import Classification, ClassifierGraph
-from nnas.costs import Costs, Term
 from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled, listed
 from nnas.errors import NnasError
 from nnas.layers import EVALUATION, SHIPPED, TRAINING
+from nnas.pricing import price
 from nnas.updates import parameter_arrays, set_parameters
 
 
@@ -25,12 +25,6 @@ def fixed_logits(network, choices, mode, images, arrays):
         set_parameters(parameters, arrays, "the supernet")
         logits.forward()
     return logits.d.copy(), parameters
-
-
-def macs_of(parts):
-    return Costs(
-        "MACs", tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, MACs().costs(parts), strict=True))
-    )
 
 
 @pytest.mark.parametrize("make", NETWORKS)
@@ -64,12 +58,8 @@ def test_sampled_equals_fixed_in_outputs_and_parameters(make, random):
 def test_cost_terms_equal_the_cost_of_the_network_built_alone(make, random):
     network = make()
     space = listed(network)
-    with nn.parameter_scope("", {}):
-        x = nn.Variable((1, *network.input_shape))
-        costing = Costing(network.name, x)
-        costing.finish(network(x, costing, SHIPPED).logits)
     estimator = MACs()
-    costs = macs_of(costing.parts)
+    costs = price(network, space, estimator)
     seen = set()
     for _ in range(20):
         choices = space.sample(random)
@@ -168,11 +158,7 @@ def test_a_missing_choice_is_named():
 def test_expected_cost_equals_full_enumeration(random):
     network = Nested()
     space = listed(network)
-    with nn.parameter_scope("", {}):
-        x = nn.Variable((1, *network.input_shape))
-        costing = Costing(network.name, x)
-        costing.finish(network(x, costing, SHIPPED).logits)
-    costs = macs_of(costing.parts)
+    costs = price(network, space, MACs())
     probabilities = {
         decision.name: dict(zip(decision.options, random.dirichlet(np.ones(len(decision.options))), strict=True))
         for decision in space.decisions
