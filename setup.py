@@ -44,6 +44,7 @@ setup(
             "nvidia-cudnn-cu12>=8.9,<9",
             "nvidia-nccl-cu12",
         ],
+        "fast": ["numba>=0.60", "scipy>=1.11", "threadpoolctl>=3"],
         "dev": ["pytest>=8", "ruff>=0.6", "matplotlib>=3.7"],
     },
     entry_points={"console_scripts": ["nnas=nnas.__main__:command_line"]},

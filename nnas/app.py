@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 import nnabla as nn
 import numpy as np
@@ -25,6 +26,7 @@ from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
+from nnas.kernels import loading
 from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.rundir import find_run, start_run
@@ -102,7 +104,10 @@ class Session:
         self.invocation = invocation
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)
-        self.device = devices.find(config.device)
+        if not config.get("device"):
+            raise NnasError("device is not given; take one of auto, cpu, cudnn")
+        self.device = devices.find(config.device.backend)
+        self._kernels, self._threads = config.device.kernels, config.device.threads
         nn.set_default_context(self.device.context)
         self.network = configuration.build(config.space)
         self.space = listed(self.network)
@@ -110,6 +115,26 @@ class Session:
         self.terminal.say(
             f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
         )
+
+    @cached_property
+    def kernels(self):
+        """The fast functions to search and train with, or None for nnabla's own."""
+        chosen, possible = self._kernels, ("auto", "native", "fast")
+        if chosen not in possible:
+            raise NnasError(f"device.kernels={chosen}: possible are {', '.join(possible)}{nearest(chosen, possible)}")
+        if chosen == "native" or (chosen == "auto" and self.device.name != "cpu"):
+            return None
+        if self.device.name != "cpu":
+            raise NnasError("device.kernels=fast: these are for the CPU; take device=cpu, or device.kernels=auto")
+        try:
+            functions = loading.load(self._threads, self.terminal.say)
+        except loading.KernelsUnavailable as error:
+            if chosen == "fast":
+                raise NnasError(f"device.kernels=fast: {one_line(error)}") from error
+            self.terminal.warn(f"training with nnabla's own CPU functions, which are slower: {one_line(error)}")
+            return None
+        self.terminal.say(f"training with the fast CPU kernels, threads: {functions.threads()}")
+        return functions
 
     def price(self, estimator):
         return price(self.network, self.space, estimator, self.terminal.progress)
@@ -240,7 +265,8 @@ def _search_loop(config, session, data, constraints):
     shared = {"communicator": session.communicator, "seed": config.seed}
     objective = configuration.build(config.objective)
     searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
-    return Search(session.network, data, searcher=searcher, **shared, **configuration.build(config.search))
+    settings = configuration.build(config.search)
+    return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 
 
 def _derive(session, run, loop, constraints):
@@ -286,6 +312,7 @@ def _training(config, session, data, choices, weights=None):
         communicator=session.communicator,
         seed=config.seed,
         weights=weights,
+        kernels=session.kernels,
         **settings,
     )
 

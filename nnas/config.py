@@ -82,7 +82,7 @@ def load(name, config_dir, overrides, complete=True):
             raise NnasError(_missing(error)) from None
         except yaml.YAMLError as error:
             raise NnasError(f"--config-name={name}: a file of it is not YAML: {one_line(error)}") from None
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise NnasError(_explained(error, name, searchpath, overrides)) from None
     missing = sorted(OmegaConf.missing_keys(config))
     if missing and complete:
@@ -124,6 +124,9 @@ def _explained(error, name, searchpath, overrides):
         except HydraException:
             return f"{override}: it is not of the form key=value"
         key = parsed.key_or_group
+        options = sorted(path.stem for path in (folder() / key).glob("*.yaml"))
+        if options and not isinstance(parsed.value(), (str, list)):
+            return f"{override}: it must be one of {', '.join(options)}"
         if not parsed.is_add() and key not in keys and not (folder() / key).is_dir():
             return f"{override}: there is no key {key!r}{nearest(key, keys)} (--cfg job shows them all)"
     return one_line(error)

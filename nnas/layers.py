@@ -10,6 +10,9 @@ import numpy as np
 from nnabla.initializer import ConstantInitializer, NormalInitializer
 from nnabla.parameter import get_parameter_or_create
 
+import nnas.quick_imports  # noqa: F401, for its effect
+from nnas.kernels import Normalization
+
 BATCH_NORMALIZATION_EPSILON = 1e-5
 RUNNING_DECAY = 0.97  # small batches at the end of a short training would make 0.9 noisy
 ACTIVATIONS = {None: lambda x: x, "relu": F.relu, "relu6": F.relu6, "swish": F.swish}
@@ -29,11 +32,13 @@ class Mode:
     statistics: of batch normalization: 'batch' (and the running ones follow), 'running', 'scratch' (of the batch,
     nothing kept) or 'folded' (no batch normalization: it is part of the convolution before it).
     training: whether dropout, drop path and auxiliary heads are there. affine: scale and shift after normalizing.
+    kernels: the module of fast functions that kernels.loading.load returns, or None for nnabla's own.
     """
 
     statistics: str
     training: bool = False
     affine: bool = True
+    kernels: object = None
 
 
 TRAINING = Mode("batch", training=True)
@@ -42,15 +47,14 @@ EVALUATION = Mode("running")
 SHIPPED = Mode("folded")
 
 
-def conv_bn(x, outmaps, kernel, mode, name, stride=1, activation=None, initial_scale=1):
+def conv_bn(x, outmaps, kernel, mode, name, stride=1, activation=None, initial_scale=1, shortcut=None):
     """Convolution ('same' padding for odd kernels), batch normalization, activation; x: (N, C, H, W).
 
-    initial_scale: of the batch normalization (gamma) before training.
+    initial_scale: of the batch normalization (gamma) before training. shortcut: is added at the end.
     """
     with nn.parameter_scope(name):
         weight = _weight((outmaps, x.shape[1], kernel, kernel), kernel * kernel * outmaps)
-        y = F.convolution(x, weight, _folded_bias(outmaps, mode), **_window(kernel, stride))
-        return ACTIVATIONS[activation](_normalized(y, mode, initial_scale))
+        return _convolved(x, weight, outmaps, stride, mode, activation, initial_scale=initial_scale, shortcut=shortcut)
 
 
 def depthwise_conv_bn(x, kernel, mode, name, stride=1, activation=None):
@@ -58,8 +62,7 @@ def depthwise_conv_bn(x, kernel, mode, name, stride=1, activation=None):
     maps = x.shape[1]
     with nn.parameter_scope(name):
         weight = _weight((maps, kernel, kernel), kernel * kernel)
-        y = F.depthwise_convolution(x, weight, _folded_bias(maps, mode), **_window(kernel, stride))
-        return ACTIVATIONS[activation](_normalized(y, mode))
+        return _convolved(x, weight, maps, stride, mode, activation)
 
 
 def global_average_pooling(x):
@@ -89,8 +92,9 @@ def inverted_residual(x, outmaps, expansion, kernel, stride, mode, name):
     with nn.parameter_scope(name):
         y = conv_bn(x, x.shape[1] * expansion, 1, mode, "expand", activation="relu6") if expansion > 1 else x
         y = depthwise_conv_bn(y, kernel, mode, "depthwise", stride, activation="relu6")
-        y = conv_bn(y, outmaps, 1, mode, "project", initial_scale=0 if has_shortcut else 1)
-    return y + x if has_shortcut else y
+        if has_shortcut:
+            return conv_bn(y, outmaps, 1, mode, "project", initial_scale=0, shortcut=x)
+        return conv_bn(y, outmaps, 1, mode, "project")
 
 
 def fold(parameters):
@@ -119,25 +123,42 @@ def is_decayed(name):
     return name.rpartition("/")[2] == "W"
 
 
-def _window(kernel, stride):
-    return {"pad": (kernel // 2,) * 2, "stride": (stride,) * 2}
+def _convolved(x, weight, maps, stride, mode, activation, initial_scale=1, shortcut=None):
+    """A convolution, depthwise if the weight is of three axes, and what belongs to it, in nnabla's current scope."""
+    is_depthwise = len(weight.shape) == 3
+    window = {"pad": tuple(size // 2 for size in weight.shape[-2:]), "stride": (stride, stride)}
+    if mode.statistics == "folded":
+        # Small and not zero, so that a network that is only measured does not compute on zeros.
+        norm, bias = None, get_parameter_or_create("b", (maps,), NormalInitializer(0.1))
+    else:
+        norm, bias = _normalization(maps, mode, initial_scale), None
+    if mode.kernels is not None:
+        group = x.shape[1] if is_depthwise else 1
+        return mode.kernels.convolution(
+            x, weight, bias, group=group, normalization=norm, activation=activation, shortcut=shortcut, **window
+        )
+    y = (F.depthwise_convolution if is_depthwise else F.convolution)(x, weight, bias, **window)
+    if norm is not None:
+        y = F.batch_normalization(
+            y,
+            norm.beta,
+            norm.gamma,
+            norm.mean,
+            norm.variance,
+            decay_rate=norm.decay,
+            eps=norm.epsilon,
+            batch_stat=norm.statistics != "running",
+        )
+    y = ACTIVATIONS[activation](y)
+    return y if shortcut is None else y + shortcut
 
 
 def _weight(shape, fan_out):
     return get_parameter_or_create("W", shape, NormalInitializer(sqrt(2 / fan_out)))
 
 
-def _folded_bias(maps, mode):
-    if mode.statistics != "folded":
-        return None
-    # Small and not zero, so that a network that is only measured does not compute on zeros.
-    return get_parameter_or_create("b", (maps,), NormalInitializer(0.1))
-
-
-def _normalized(y, mode, initial_scale=1):
-    if mode.statistics == "folded":
-        return y
-    shape = (1, y.shape[1], 1, 1)
+def _normalization(maps, mode, initial_scale):
+    shape = (1, maps, 1, 1)
     gamma = beta = None
     if mode.affine:
         gamma = get_parameter_or_create("gamma", shape, ConstantInitializer(initial_scale))
@@ -147,13 +168,4 @@ def _normalized(y, mode, initial_scale=1):
     else:
         mean = get_parameter_or_create("mean", shape, ConstantInitializer(0), need_grad=False)
         variance = get_parameter_or_create("variance", shape, ConstantInitializer(1), need_grad=False)
-    return F.batch_normalization(
-        y,
-        beta,
-        gamma,
-        mean,
-        variance,
-        decay_rate=RUNNING_DECAY,
-        eps=BATCH_NORMALIZATION_EPSILON,
-        batch_stat=mode.statistics != "running",
-    )
+    return Normalization(mode.statistics, gamma, beta, mean, variance, RUNNING_DECAY, BATCH_NORMALIZATION_EPSILON)

@@ -1,5 +1,7 @@
 """The search loop: a generator of progress, one item an update of the weights."""
 
+from dataclasses import replace
+
 import nnabla as nn
 import numpy as np
 
@@ -16,12 +18,13 @@ from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
 class Supernet:
     """All architectures of a space over shared weights: one graph to train a path and one to evaluate it."""
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed):
+    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None):
         self._decide = Sampled()
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
-            self.training = ClassifierGraph(network, self._decide, TRAINING, task, micro_batch)
-            self.evaluation = ClassifierGraph(network, self._decide, SAMPLED_EVALUATION, task, validation_batch)
+            training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
+            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch)
+            self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
             touched = self._decide.parameters(self.training.loss)
@@ -43,7 +46,8 @@ class Search(EpochLoop):
     """Alternates weight updates on sampled paths with updates of the searcher.
 
     data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
-    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training.
+    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training. kernels: as in
+    layers.Mode.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Search(EpochLoop):
         steps_per_update,
         communicator,
         seed,
+        kernels=None,
     ):
         check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)
         check_positive_integer("search.epochs", epochs, least=0)
@@ -75,7 +80,7 @@ class Search(EpochLoop):
                 "the searcher would never make one; take a smaller one"
             )
         self.searcher = searcher
-        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed)
+        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed, kernels)
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch

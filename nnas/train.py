@@ -1,5 +1,7 @@
 """Training of a fixed architecture: a generator of progress, one item an update."""
 
+from dataclasses import replace
+
 import nnabla as nn
 
 from nnas.classifier import ClassifierGraph
@@ -17,6 +19,7 @@ class Training(EpochLoop):
 
     network: a space. choices: of its architecture. split: the training samples. solver: {make_solver, learning_rate,
     weight_decay, clip_norm}. weights: {name: array} to start from, or None for the initial ones of the seed.
+    kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -32,14 +35,16 @@ class Training(EpochLoop):
         communicator,
         seed,
         weights=None,
+        kernels=None,
     ):
         check_positive_integer("train.epochs", epochs, least=0)
         super().__init__(epochs, TrainingBatches(split, micro_batch, micro_batches, seed, "train"))
         self._micro_batch = micro_batch
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
-            self._graph = ClassifierGraph(network, Fixed(choices), TRAINING, task, micro_batch)
-            self._evaluation = ClassifierGraph(network, Fixed(choices), EVALUATION, task, micro_batch)
+            training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
+            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch)
+            self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()
         if weights is not None:

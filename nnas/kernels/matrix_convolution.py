@@ -1,0 +1,141 @@
+"""Convolution as matrix products over groups of samples, for all but depthwise convolutions.
+
+Outputs and their gradients have the layout (maps, samples, height, width), in which the matrix product of several
+small images is one, and a channel's statistics are of contiguous numbers. Groups of samples depend on shapes alone, so
+that sums have one order whatever the number of threads.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from nnas.kernels.blas import gemm
+
+_COLUMNS = 256  # of a matrix product: enough for the BLAS to work well
+_SHARES = 8  # parts of a batch whose weight gradients are summed apart, and then in their order
+
+
+@njit(cache=True)
+def _samples_at_once(samples, size):
+    """How many samples make one matrix product: few enough for four threads to have work."""
+    return max(1, min((_COLUMNS + size - 1) // size, (samples + 3) // 4))
+
+
+@njit(cache=True)
+def _gather(x, first, count, start, channels, window, columns):
+    """Write the receptive fields of some samples as columns: (channels * kh * kw, count * out_h * out_w)."""
+    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
+    height, width = x.shape[2], x.shape[3]
+    for c in range(channels):
+        for i in range(kh):
+            for j in range(kw):
+                row = columns[(c * kh + i) * kw + j]
+                for n in range(count):
+                    plane = x[first + n, start + c]
+                    for h in range(out_h):
+                        at = (n * out_h + h) * out_w
+                        source = h * stride_h - pad_h + i * dilation_h
+                        if source < 0 or source >= height:
+                            for w in range(out_w):
+                                row[at + w] = 0
+                        else:
+                            shift = j * dilation_w - pad_w
+                            for w in range(out_w):
+                                place = w * stride_w + shift
+                                row[at + w] = plane[source, place] if 0 <= place < width else 0
+
+
+@njit(cache=True)
+def _scatter(columns, dx, first, count, start, channels, window):
+    """Add columns to the places that `_gather` took them from."""
+    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
+    height, width = dx.shape[2], dx.shape[3]
+    for c in range(channels):
+        for i in range(kh):
+            for j in range(kw):
+                row = columns[(c * kh + i) * kw + j]
+                for n in range(count):
+                    plane = dx[first + n, start + c]
+                    for h in range(out_h):
+                        at = (n * out_h + h) * out_w
+                        source = h * stride_h - pad_h + i * dilation_h
+                        if 0 <= source < height:
+                            shift = j * dilation_w - pad_w
+                            for w in range(out_w):
+                                place = w * stride_w + shift
+                                if 0 <= place < width:
+                                    plane[source, place] += row[at + w]
+
+
+@njit(cache=True)
+def _is_plain(window, at_once):
+    """Whether an image as it lies is its own matrix of receptive fields."""
+    kh, kw, _, _, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    return at_once == 1 and kh * kw * stride_h * stride_w == 1 and pad_h + pad_w == 0
+
+
+@njit(parallel=True, cache=True)
+def forward(x, weight, y, window, groups):
+    """y = x * weight. x: (N, C, H, W); weight: (maps, C / groups * kh * kw); y: (maps, N, out_h * out_w)."""
+    samples, channels = x.shape[0], x.shape[1] // groups
+    maps, depth = weight.shape[0] // groups, weight.shape[1]
+    size = y.shape[2]
+    at_once = _samples_at_once(samples, size)
+    plain = _is_plain(window, at_once)
+    for part in prange((samples + at_once - 1) // at_once):
+        first = part * at_once
+        count = min(at_once, samples - first)
+        columns = np.empty((1 if plain else depth, count * size), np.float32)
+        for g in range(groups):
+            right = x[first, g * channels :].ctypes.data
+            if not plain:
+                _gather(x, first, count, g * channels, channels, window, columns)
+                right = columns.ctypes.data
+            left = weight[g * maps :].ctypes.data
+            out = y[g * maps :, first:].ctypes.data
+            gemm(0, 0, maps, count * size, depth, left, depth, right, count * size, 0.0, out, samples * size)
+
+
+@njit(parallel=True, cache=True)
+def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_dx, wants_dweight, accumulates_dweight):
+    """The gradients of `forward`; those that are not wanted are not touched."""
+    samples, channels = x.shape[0], x.shape[1] // groups
+    maps, depth = weight.shape[0] // groups, weight.shape[1]
+    size = dy.shape[2]
+    at_once = _samples_at_once(samples, size)
+    plain = _is_plain(window, at_once)
+    parts = (samples + at_once - 1) // at_once
+    shares = min(parts, _SHARES)
+    sums = np.zeros((shares, weight.shape[0] if wants_dweight else 0, depth), np.float32)
+    for share in prange(shares):
+        columns = np.empty((1 if plain else depth, at_once * size), np.float32)
+        for part in range(share * parts // shares, (share + 1) * parts // shares):
+            first = part * at_once
+            count = min(at_once, samples - first)
+            wide = count * size
+            if wants_dx and not plain and not accumulates_dx:
+                dx[first : first + count] = 0
+            packed = columns.reshape(-1)[: columns.shape[0] * wide].reshape((columns.shape[0], wide))
+            for g in range(groups):
+                gradient = dy[g * maps :, first:].ctypes.data
+                if wants_dweight:
+                    fields = x[first, g * channels :].ctypes.data
+                    if not plain:
+                        _gather(x, first, count, g * channels, channels, window, packed)
+                        fields = packed.ctypes.data
+                    total = sums[share, g * maps :].ctypes.data
+                    gemm(0, 1, maps, depth, wide, gradient, samples * size, fields, wide, 1.0, total, depth)
+                if wants_dx:
+                    left = weight[g * maps :].ctypes.data
+                    out, beta = packed.ctypes.data, 0.0
+                    if plain:
+                        out, beta = dx[first, g * channels :].ctypes.data, 1.0 if accumulates_dx else 0.0
+                    gemm(1, 0, depth, wide, maps, left, depth, gradient, samples * size, beta, out, wide)
+                    if not plain:
+                        _scatter(packed, dx, first, count, g * channels, channels, window)
+    if wants_dweight:
+        for row in prange(weight.shape[0]):
+            if not accumulates_dweight:
+                dweight[row] = 0
+            for share in range(shares):
+                for i in range(depth):
+                    dweight[row, i] += sums[share, row, i]

@@ -1,0 +1,136 @@
+"""Maximum and average pooling, plane by plane, over planes laid out as lines."""
+
+import numpy as np
+from numba import njit, prange
+
+from nnas.kernels.lines import copy_row, planes_at_once, take_row, tap_offsets
+
+_PARTS = 64  # a batch's planes are shared out in so many parts, if there are enough
+
+
+@njit(cache=True)
+def _steps(height, width, window):
+    _, _, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    row = max(width + pad_w, (out_w - 1) * stride_w + 1)
+    return row, max(height + pad_h, (out_h - 1) * stride_h + 1) * row
+
+
+@njit(cache=True)
+def _write(x, first, count, line, begin, plane, row):
+    for n in range(count):
+        for h in range(x.shape[1]):
+            at = begin + n * plane + h * row
+            copy_row(x[first + n, h], line[at : at + x.shape[2]], 1)
+
+
+@njit(cache=True)
+def _largest(line, offsets, length, best, which):
+    """The largest number that a window sees at each place, and the number of the first tap that sees it."""
+    for i in range(length):
+        best[i] = line[i + offsets[0]]
+        which[i] = 0
+    for t in range(1, offsets.shape[0]):
+        seen = line[offsets[t] :]
+        for i in range(length):
+            larger = seen[i] > best[i]
+            best[i] = seen[i] if larger else best[i]
+            which[i] = np.int32(t) if larger else which[i]
+
+
+@njit(cache=True)
+def _sums(line, offsets, length, out):
+    out[:length] = 0
+    for t in range(offsets.shape[0]):
+        seen = line[offsets[t] :]
+        for i in range(length):
+            out[i] += seen[i]
+
+
+@njit(cache=True)
+def _counts(height, width, window, counts_pad):
+    """How many numbers each average is of: (out_h, out_w)."""
+    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    counts = np.empty((out_h, out_w), np.float32)
+    for h in range(out_h):
+        rows = min(h * stride_h - pad_h + kh, height) - max(h * stride_h - pad_h, 0)
+        for w in range(out_w):
+            columns = min(w * stride_w - pad_w + kw, width) - max(w * stride_w - pad_w, 0)
+            counts[h, w] = kh * kw if counts_pad else max(rows, 0) * max(columns, 0)
+    return counts
+
+
+@njit(parallel=True, cache=True, error_model="numpy")
+def forward(x, y, window, averages, counts_pad):
+    """x: (planes, H, W); y: (planes, out_h, out_w). averages: or else the maximum. counts_pad: in an average."""
+    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    planes, height, width = x.shape
+    row, plane = _steps(height, width, window)
+    at_once = planes_at_once(planes, plane)
+    offsets = np.empty(kh * kw, np.int64)
+    tap_offsets(window, row, offsets)
+    begin = pad_h * row + pad_w
+    counts = _counts(height, width, window, counts_pad)
+    parts = min(_PARTS, (planes + at_once - 1) // at_once)
+    for part in prange(parts):
+        line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
+        out, which = np.empty(at_once * plane, np.float32), np.empty(at_once * plane, np.int32)
+        last = (part + 1) * planes // parts
+        for first in range(part * planes // parts, last, at_once):
+            count = min(at_once, last - first)
+            _write(x, first, count, line, begin, plane, row)
+            length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
+            if averages:
+                _sums(line, offsets, length, out)
+            else:
+                _largest(line, offsets, length, out, which)
+            for n in range(count):
+                for h in range(out_h):
+                    target = y[first + n, h]
+                    take_row(out[n * plane + h * stride_h * row :], stride_w, target, False)
+                    if averages:
+                        for w in range(out_w):
+                            target[w] /= counts[h, w]
+
+
+@njit(parallel=True, cache=True, error_model="numpy")
+def backward(x, dy, dx, window, averages, counts_pad, accumulates):
+    """The gradient of `forward`."""
+    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    planes, height, width = x.shape
+    row, plane = _steps(height, width, window)
+    at_once = planes_at_once(planes, plane)
+    offsets = np.empty(kh * kw, np.int64)
+    tap_offsets(window, row, offsets)
+    begin = pad_h * row + pad_w
+    counts = _counts(height, width, window, counts_pad)
+    parts = min(_PARTS, (planes + at_once - 1) // at_once)
+    for part in prange(parts):
+        line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
+        out, which = np.empty(at_once * plane, np.float32), np.empty(at_once * plane, np.int32)
+        gradient = np.zeros(at_once * plane, np.float32)
+        last = (part + 1) * planes // parts
+        for first in range(part * planes // parts, last, at_once):
+            count = min(at_once, last - first)
+            length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
+            if not averages:
+                _write(x, first, count, line, begin, plane, row)
+                _largest(line, offsets, length, out, which)
+            for n in range(count):
+                for h in range(out_h):
+                    source, target = dy[first + n, h], gradient[n * plane + h * stride_h * row :]
+                    for w in range(out_w):
+                        target[w * stride_w] = source[w] / counts[h, w] if averages else source[w]
+            # Each number gets what the windows that saw it hand back.
+            back = np.zeros(at_once * plane + 2 * begin, np.float32)
+            for t in range(kh * kw):
+                target = back[offsets[t] :]
+                if averages:
+                    for i in range(length):
+                        target[i] += gradient[i]
+                else:
+                    for i in range(length):
+                        target[i] += gradient[i] if which[i] == t else np.float32(0)
+            for n in range(count):
+                for h in range(height):
+                    at = begin + n * plane + h * row
+                    take_row(back[at : at + width], 1, dx[first + n, h], accumulates)
