@@ -65,6 +65,39 @@ def depthwise_conv_bn(x, kernel, mode, name, stride=1, activation=None):
         return _convolved(x, weight, maps, stride, mode, activation)
 
 
+def separable_conv_bn(x, outmaps, kernel, mode, name, stride=1, dilation=1):
+    """ReLU, depthwise convolution ('same' padding), 1x1 convolution, batch normalization; x: (N, C, H, W).
+
+    Two of these are a separable convolution of DARTS, one with a dilation a dilated one (Liu et al., 2019).
+    """
+    maps = x.shape[1]
+    with nn.parameter_scope(name):
+        with nn.parameter_scope("depthwise"):
+            weight = _weight((maps, kernel, kernel), kernel * kernel)
+        window = _window(kernel, stride, dilation)
+        if mode.kernels is not None:
+            y = mode.kernels.convolution(x, weight, group=maps, rectified=True, **window)
+        else:
+            y = F.depthwise_convolution(F.relu(x), weight, **window)
+        return conv_bn(y, outmaps, 1, mode, "pointwise")
+
+
+def max_pooling(x, kernel, mode, stride=1):
+    """'Same' padding for odd kernels; x: (N, C, H, W)."""
+    sizes = (kernel, kernel), (stride, stride)
+    if mode.kernels is not None:
+        return mode.kernels.max_pooling(x, *sizes, pad=(kernel // 2,) * 2)
+    return F.max_pooling(x, *sizes, pad=(kernel // 2,) * 2)
+
+
+def average_pooling(x, kernel, mode, stride=1):
+    """Averages of what is inside the image, with 'same' padding for odd kernels; x: (N, C, H, W)."""
+    sizes = (kernel, kernel), (stride, stride)
+    if mode.kernels is not None:
+        return mode.kernels.average_pooling(x, *sizes, pad=(kernel // 2,) * 2, including_pad=False)
+    return F.average_pooling(x, *sizes, pad=(kernel // 2,) * 2, including_pad=False)
+
+
 def global_average_pooling(x):
     """(N, C, H, W) to (N, C, 1, 1)."""
     return F.global_average_pooling(x)
@@ -126,7 +159,7 @@ def is_decayed(name):
 def _convolved(x, weight, maps, stride, mode, activation, initial_scale=1, shortcut=None):
     """A convolution, depthwise if the weight is of three axes, and what belongs to it, in nnabla's current scope."""
     is_depthwise = len(weight.shape) == 3
-    window = {"pad": tuple(size // 2 for size in weight.shape[-2:]), "stride": (stride, stride)}
+    window = _window(weight.shape[-1], stride)
     if mode.statistics == "folded":
         # Small and not zero, so that a network that is only measured does not compute on zeros.
         norm, bias = None, get_parameter_or_create("b", (maps,), NormalInitializer(0.1))
@@ -151,6 +184,10 @@ def _convolved(x, weight, maps, stride, mode, activation, initial_scale=1, short
         )
     y = ACTIVATIONS[activation](y)
     return y if shortcut is None else y + shortcut
+
+
+def _window(kernel, stride, dilation=1):
+    return {"pad": (dilation * (kernel // 2),) * 2, "stride": (stride,) * 2, "dilation": (dilation,) * 2}
 
 
 def _weight(shape, fan_out):

@@ -5,7 +5,9 @@ from functools import partial
 import nnabla as nn
 import numpy as np
 import pytest
+import tiny
 
+from nnas.kernels.loading import load
 from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 from nnas.spaces.mobilenet import MobileNet
 
@@ -18,6 +20,14 @@ def no_shared_parameters():
 @pytest.fixture
 def random():
     return np.random.default_rng(0)
+
+
+@pytest.fixture(params=["native", "fast"])
+def kernels(request, monkeypatch):
+    """What tests train with that ask for it: nnabla's own functions, then the fast ones."""
+    functions = load(2) if request.param == "fast" else None
+    monkeypatch.setattr(tiny, "kernels", functions)
+    return functions
 
 
 def small_mobilenet(**changes):

@@ -263,6 +263,14 @@ def test_the_test_accuracy_is_that_of_the_weights(run):
     assert read(run.path / "summary.json")["test_accuracy"] == pytest.approx(right, abs=1e-6)
 
 
+def test_without_the_fast_kernels_nnablas_own_are_taken_with_one_line(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    done = call([*SEARCH, *SHORT, "run_dir=without"])
+    lines = [line for line in (done.out + done.err).splitlines() if "numba" in line]
+    assert done.status == 0 and len(lines) == 1 and "nnas[fast]" in lines[0] and "slower" in lines[0]
+    check_error(call([*SEARCH, *SHORT, "run_dir=bad", "device.kernels=fast"]), "device.kernels=fast", "nnas[fast]")
+
+
 # Running again
 
 
@@ -390,7 +398,12 @@ def test_showing_the_configuration_does_nothing(home):
         ([*SEARCH, "--nothing"], ["--nothing"]),
         ([*SEARCH, "command=serch"], ["command", "search"]),
         ([*SEARCH, "device=cuda"], ["cuda", "cudnn"]),
-        ([*SEARCH, "device=null"], ["device"]),
+        ([*SEARCH, "device=null"], ["device", "auto, cpu, cudnn"]),
+        ([*SEARCH, "~device"], ["device", "auto, cpu, cudnn"]),
+        ([*SEARCH, "device.backend=cuda"], ["cuda", "cudnn"]),
+        ([*SEARCH, "device.kernels=fats"], ["device.kernels=fats", "'fast'"]),
+        ([*SEARCH, "device.threads=0"], ["device.threads=0"]),
+        ([*SEARCH, "device.threads=100000"], ["device.threads=100000", "at most"]),
         ([*SEARCH, "bound_ms=1e-6"], ["1e-06 ms", "smallest possible value is"]),
         ([*SEARCH, "constraints.latency.weight=x"], ["weight='x'"]),
         ([*SEARCH, "constraints.latency.estimator.rounds=0"], ["rounds"]),
@@ -655,10 +668,10 @@ def without_seconds(records):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def killed_after(run_dir, phase, epoch, number=0):
+def killed_after(run_dir, settings, phase, epoch, number=0):
     """Start the command, wait for the record of an epoch, then for the checkpoint of that number if there is one, and
     kill it a moment later; returns what it printed."""
-    command = [sys.executable, "-m", "nnas", *SEARCH, *LONG, f"run_dir={run_dir}"]
+    command = [sys.executable, "-m", "nnas", *SEARCH, *LONG, *settings, f"run_dir={run_dir}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
@@ -677,13 +690,17 @@ def killed_after(run_dir, phase, epoch, number=0):
     return out
 
 
-def test_killed_and_started_again_ends_in_the_same_bytes(run):
+@pytest.mark.parametrize("kernels", ["fast", "native"])
+def test_killed_and_started_again_ends_in_the_same_bytes(run, kernels):
     """In warm-up, in the search and in training; after the last one the newest checkpoint is damaged as well."""
-    assert call([*SEARCH, *LONG, "run_dir=whole"]).status == 0
+    settings = [f"device.kernels={kernels}"]
+    for name in ("whole", "killed"):
+        shutil.rmtree(name, ignore_errors=True)
+    assert call([*SEARCH, *LONG, *settings, "run_dir=whole"]).status == 0
     killed = Path("killed")
     # The first while its checkpoint is being written, the others in the middle of the next epoch.
     for phase, epoch, number in (("warmup", 1, 0), ("search", 3, 3), ("train", 2, 6)):
-        killed_after("killed", phase, epoch, number)
+        killed_after("killed", settings, phase, epoch, number)
         assert records_of(killed / "metrics.jsonl")[-1]["phase"] == phase
         assert not (killed / "weights.h5").exists(), "it was too late"
         if phase == "warmup":
@@ -691,7 +708,7 @@ def test_killed_and_started_again_ends_in_the_same_bytes(run):
                 file.write('{"phase": "war')
     newest = sorted((killed / "checkpoint").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-1000])
-    done = call([*SEARCH, *LONG, "run_dir=killed"])
+    done = call([*SEARCH, *LONG, *settings, "run_dir=killed"])
     assert done.status == 0, done.err
     assert f"warning: {newest}" in done.out and "goes on from the checkpoint after epoch 1" in done.out
     assert Path("whole/architecture.json").read_bytes() == (killed / "architecture.json").read_bytes()

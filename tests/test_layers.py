@@ -1,5 +1,7 @@
 """Layers: what the modes change, and folding."""
 
+from dataclasses import replace
+
 import nnabla as nn
 import nnabla.functions as F
 import nnabla.parametric_functions as PF
@@ -8,16 +10,20 @@ import pytest
 from conftest import small_mobilenet
 
 from nnas.deciders import Fixed
+from nnas.kernels.loading import load
 from nnas.layers import (
     EVALUATION,
     SAMPLED_EVALUATION,
     SHIPPED,
     TRAINING,
     Mode,
+    average_pooling,
     conv_bn,
     fold,
     inverted_residual,
     is_decayed,
+    max_pooling,
+    separable_conv_bn,
 )
 from nnas.updates import parameter_arrays, set_parameters
 
@@ -86,6 +92,44 @@ def test_only_training_moves_the_running_statistics(mode, moves, random):
     assert changed == ({"c/mean", "c/variance"} if moves else set())
     normalized = mode is not EVALUATION
     assert np.allclose(y.d.mean(axis=(0, 2, 3)), 0, atol=1e-5) == normalized
+
+
+@pytest.mark.parametrize("mode", [TRAINING, SAMPLED_EVALUATION, EVALUATION, Mode("batch", affine=False)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda x, mode: conv_bn(x, 6, 3, mode, "one", stride=2, activation="swish"),
+        lambda x, mode: inverted_residual(x, 4, 3, 5, 1, mode, "one"),
+        lambda x, mode: inverted_residual(x, 6, 1, 3, 2, mode, "one"),
+        lambda x, mode: separable_conv_bn(x, 6, 5, mode, "one", stride=2),
+        lambda x, mode: separable_conv_bn(x, 6, 3, mode, "one", dilation=2),
+        lambda x, mode: max_pooling(conv_bn(x, 4, 1, mode, "one"), 3, mode, stride=2),
+        lambda x, mode: average_pooling(conv_bn(x, 4, 1, mode, "one"), 3, mode),
+    ],
+)
+def test_fast_kernels_are_the_same_layers(layer, mode, random):
+    """The same parameters under the same names, the same outputs, gradients and running statistics."""
+    x = nn.Variable.from_numpy_array(random.normal(size=(3, 4, 7, 6)))
+    arrays, found = {}, []
+    for kernels in (None, load(2)):
+        with nn.parameter_scope("", {}):
+            y = layer(x, replace(mode, kernels=kernels))
+            parameters = nn.get_parameters(grad_only=False)
+            for name, parameter in parameters.items():
+                parameter.d = arrays.setdefault(name, random.uniform(0.5, 1.5, parameter.shape))
+                parameter.grad.zero()
+        F.sum(y * y).forward()
+        y.forward(clear_no_need_grad=True)
+        y.backward(np.arange(y.size).reshape(y.shape) / y.size, clear_buffer=True)
+        gradients = {name: p.g.copy() for name, p in parameters.items() if p.need_grad}
+        running = {name: p.d.copy() for name, p in parameters.items() if not p.need_grad}
+        found.append({**gradients, **{f"value of {name}": value for name, value in running.items()}})
+        y.forward()
+        found[-1]["y"] = y.d.copy()
+    native, fast = found
+    assert native.keys() == fast.keys()
+    for name, value in native.items():
+        np.testing.assert_allclose(fast[name], value, rtol=1e-4, atol=1e-5 * (1 + np.abs(value).max()), err_msg=name)
 
 
 def test_shortcut_only_where_shapes_allow(random):

@@ -30,6 +30,8 @@ SEARCHERS = [
     )
 ]
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 def mobilenet():
     stages = [{"channels": 6, "blocks": 2, "stride": 2}, {"channels": 8, "blocks": 1, "stride": 1}]

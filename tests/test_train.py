@@ -20,6 +20,8 @@ from nnas.updates import cosine, set_parameters
 
 CHOICES = {"stage1_block1": "e3_k5", "stage1_block2": "e2_k3", "stage2_block1": "e3_k3"}
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 def make_training(network=None, choices=CHOICES, split=None, epochs=3, seed=0, solver=None, **changes):
     settings = shared(solver or partial(S.Nesterov, momentum=0.9)) | changes

@@ -9,6 +9,7 @@ from nnas.communicator import Alone
 
 SHAPE = (1, 6, 6)
 CLASSES = 4
+kernels = None  # the functions to train with: set by the fixture of this name
 
 
 class Patterns:
@@ -53,6 +54,7 @@ def shared(solver):
         "micro_batch": 4,
         "micro_batches": 2,
         "communicator": Alone(),
+        "kernels": kernels,
     }
 
 

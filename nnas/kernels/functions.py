@@ -26,6 +26,7 @@ _ACTIVATIONS = {
     "swish": normalization.SWISH,
 }
 _EMPTY2, _EMPTY3, _EMPTY4 = (np.empty((0,) * axes, np.float32) for axes in (2, 3, 4))
+_PLAIN = ((1, 1), (0, 0), (1, 1), (1, 1))  # kernel, pad, stride and dilation of a 1x1 convolution
 _views = {}
 
 
@@ -115,11 +116,6 @@ def activate(x, activation):
     return _called({"x": x}, None, activation, None)
 
 
-def add(x, y):
-    """x + y, of one shape (N, C, H, W)."""
-    return _called({"x": x}, None, None, y)
-
-
 def max_pooling(x, kernel, stride, pad=(0, 0)):
     """x: (N, C, H, W)."""
     return Pooling((tuple(kernel), tuple(pad), tuple(stride), (1, 1)), averages=False)(x)
@@ -129,11 +125,6 @@ def average_pooling(x, kernel, stride, pad=(0, 0), including_pad=True):
     """x: (N, C, H, W). including_pad: whether the zeros around are counted in an average."""
     window = tuple(kernel), tuple(pad), tuple(stride), (1, 1)
     return Pooling(window, averages=True, counts_pad=including_pad)(x)
-
-
-def global_average_pooling(x):
-    """(N, C, H, W) to (N, C, 1, 1)."""
-    return average_pooling(x, x.shape[2:], (1, 1))
 
 
 def _called(inputs, normalization, activation, shortcut, **convolution):
@@ -195,6 +186,10 @@ class Normalized(PythonFunction):
             maps = weight[0]
             self._geometry = _geometry(size, self._window)
             size = _out_size(size, self._window)
+            if self._window == _PLAIN:
+                # To such a convolution an image is one long row, which is quicker to copy.
+                self._shape = (samples, channels, 1, prod(size))
+                self._geometry = _geometry(self._shape[2:], self._window)
             self._is_depthwise = self._groups == channels == maps
             self._weight_shape = (maps, prod(weight[1:]))
             self._planes = (maps, samples, *size)
@@ -342,8 +337,8 @@ class Pooling(PythonFunction):
             pooling.backward(x, _view(outputs[0].grad, self._to), dx, self._geometry, *self._flags, accumulated[0])
 
 
-def compile_all():
-    """Run every kernel once."""
+def run_all():
+    """Run every kernel once, so that it is compiled, or fails here and not later."""
     x = nn.Variable((2, 4, 3, 3), need_grad=True)
     y = x
     x.d = 1

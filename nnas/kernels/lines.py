@@ -16,13 +16,24 @@ def planes_at_once(planes, plane_step):
 
 @njit(cache=True)
 def copy_row(source, target, step):
-    """target[:: step] = source, or its positive part."""
+    """target[:: step] = source."""
     if step == 1:
         for w in range(source.shape[0]):
             target[w] = source[w]
     else:
         for w in range(source.shape[0]):
             target[w * step] = source[w]
+
+
+@njit(cache=True)
+def add_row(source, target, step):
+    """target[:: step] += source."""
+    if step == 1:
+        for w in range(source.shape[0]):
+            target[w] += source[w]
+    else:
+        for w in range(source.shape[0]):
+            target[w * step] += source[w]
 
 
 @njit(cache=True)

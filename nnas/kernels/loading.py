@@ -20,7 +20,7 @@ def load(threads=None, say=lambda text: None):
     threads: None for this process's share of the cores. say: told when something takes long. The compiled code is
     kept in the user's cache folder, so that only the first process on a machine has to compile it.
     """
-    threads = check_positive_integer("device.threads", threads or share_of_the_cores())
+    threads = check_positive_integer("device.threads", share_of_the_cores() if threads is None else threads)
     cache = _cache_folder()
     try:
         numba = importlib.import_module("numba")
@@ -28,13 +28,13 @@ def load(threads=None, say=lambda text: None):
         functions = importlib.import_module("nnas.kernels.functions")
         most = numba.config.NUMBA_NUM_THREADS
         if threads > most:
-            raise NnasError(f"device.threads={threads}: at most {most} are possible here")
+            raise NnasError(f"device.threads={threads!r}: at most {most} are possible here")
         functions.use_threads(threads)
         compiled = cache / "compiled"
         if not compiled.exists():
             say("compiling the fast CPU kernels, once for this machine: about a minute")
-            functions.compile_all()
-            compiled.touch()
+        functions.run_all()
+        compiled.touch()
     except NnasError:
         raise
     except ModuleNotFoundError as error:
@@ -51,11 +51,18 @@ def _cache_folder():
         digest.update(source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:12]}"
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # What others can write to is not taken: compiled code is run.
     for parent in (home / "nnas", Path(tempfile.gettempdir()) / f"nnas-{os.getuid()}"):
         try:
-            (parent / name).mkdir(parents=True, exist_ok=True)
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = parent.stat()
+            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+                continue
+            (parent / name).mkdir(exist_ok=True)
             with tempfile.TemporaryFile(dir=parent / name):
                 return parent / name
         except OSError:
             continue
-    raise KernelsUnavailable(f"neither {home / 'nnas'} nor {tempfile.gettempdir()} can be written to")
+    raise KernelsUnavailable(
+        f"neither {home / 'nnas'} nor {tempfile.gettempdir()} can be written to by this user alone"
+    )

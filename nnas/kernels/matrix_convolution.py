@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit, prange
 
 from nnas.kernels.blas import gemm
+from nnas.kernels.lines import add_row, take_row
 
 _COLUMNS = 256  # of a matrix product: enough for the BLAS to work well
 _SHARES = 8  # parts of a batch whose weight gradients are summed apart, and then in their order
@@ -21,27 +22,36 @@ def _samples_at_once(samples, size):
 
 
 @njit(cache=True)
+def _inside(out_width, width, stride, shift):
+    """The outputs [first, end) of a row whose place w * stride + shift is inside an image."""
+    first = 0 if shift >= 0 else (-shift + stride - 1) // stride
+    end = 0 if shift >= width else (width - shift + stride - 1) // stride
+    end = min(end, out_width)
+    return min(first, end), end
+
+
+@njit(cache=True)
 def _gather(x, first, count, start, channels, window, columns):
     """Write the receptive fields of some samples as columns: (channels * kh * kw, count * out_h * out_w)."""
     kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
     height, width = x.shape[2], x.shape[3]
-    for c in range(channels):
-        for i in range(kh):
-            for j in range(kw):
+    for j in range(kw):
+        shift = j * dilation_w - pad_w
+        begin, end = _inside(out_w, width, stride_w, shift)
+        for c in range(channels):
+            for i in range(kh):
                 row = columns[(c * kh + i) * kw + j]
                 for n in range(count):
-                    plane = x[first + n, start + c]
                     for h in range(out_h):
-                        at = (n * out_h + h) * out_w
-                        source = h * stride_h - pad_h + i * dilation_h
-                        if source < 0 or source >= height:
-                            for w in range(out_w):
-                                row[at + w] = 0
-                        else:
-                            shift = j * dilation_w - pad_w
-                            for w in range(out_w):
-                                place = w * stride_w + shift
-                                row[at + w] = plane[source, place] if 0 <= place < width else 0
+                        line = row[(n * out_h + h) * out_w : (n * out_h + h + 1) * out_w]
+                        place = h * stride_h - pad_h + i * dilation_h
+                        if place < 0 or place >= height or begin == end:
+                            line[:] = 0
+                            continue
+                        line[:begin] = 0
+                        line[end:] = 0
+                        source = x[first + n, start + c, place, begin * stride_w + shift :]
+                        take_row(source, stride_w, line[begin:end], False)
 
 
 @njit(cache=True)
@@ -49,21 +59,19 @@ def _scatter(columns, dx, first, count, start, channels, window):
     """Add columns to the places that `_gather` took them from."""
     kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
     height, width = dx.shape[2], dx.shape[3]
-    for c in range(channels):
-        for i in range(kh):
-            for j in range(kw):
+    for j in range(kw):
+        shift = j * dilation_w - pad_w
+        begin, end = _inside(out_w, width, stride_w, shift)
+        for c in range(channels):
+            for i in range(kh):
                 row = columns[(c * kh + i) * kw + j]
                 for n in range(count):
-                    plane = dx[first + n, start + c]
                     for h in range(out_h):
-                        at = (n * out_h + h) * out_w
-                        source = h * stride_h - pad_h + i * dilation_h
-                        if 0 <= source < height:
-                            shift = j * dilation_w - pad_w
-                            for w in range(out_w):
-                                place = w * stride_w + shift
-                                if 0 <= place < width:
-                                    plane[source, place] += row[at + w]
+                        place = h * stride_h - pad_h + i * dilation_h
+                        if 0 <= place < height and begin < end:
+                            at = (n * out_h + h) * out_w
+                            target = dx[first + n, start + c, place, begin * stride_w + shift :]
+                            add_row(row[at + begin : at + end], target, stride_w)
 
 
 @njit(cache=True)

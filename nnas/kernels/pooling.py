@@ -24,17 +24,13 @@ def _write(x, first, count, line, begin, plane, row):
 
 
 @njit(cache=True)
-def _largest(line, offsets, length, best, which):
-    """The largest number that a window sees at each place, and the number of the first tap that sees it."""
-    for i in range(length):
-        best[i] = line[i + offsets[0]]
-        which[i] = 0
+def _largest(line, offsets, length, out):
+    """The largest number that a window sees at each place."""
+    out[:length] = line[offsets[0] : offsets[0] + length]
     for t in range(1, offsets.shape[0]):
         seen = line[offsets[t] :]
         for i in range(length):
-            larger = seen[i] > best[i]
-            best[i] = seen[i] if larger else best[i]
-            which[i] = np.int32(t) if larger else which[i]
+            out[i] = np.maximum(out[i], seen[i])  # the only form here that becomes vector instructions
 
 
 @njit(cache=True)
@@ -73,7 +69,7 @@ def forward(x, y, window, averages, counts_pad):
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
         line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
-        out, which = np.empty(at_once * plane, np.float32), np.empty(at_once * plane, np.int32)
+        out = np.empty(at_once * plane, np.float32)
         last = (part + 1) * planes // parts
         for first in range(part * planes // parts, last, at_once):
             count = min(at_once, last - first)
@@ -82,7 +78,7 @@ def forward(x, y, window, averages, counts_pad):
             if averages:
                 _sums(line, offsets, length, out)
             else:
-                _largest(line, offsets, length, out, which)
+                _largest(line, offsets, length, out)
             for n in range(count):
                 for h in range(out_h):
                     target = y[first + n, h]
@@ -106,7 +102,7 @@ def backward(x, dy, dx, window, averages, counts_pad, accumulates):
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
         line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
-        out, which = np.empty(at_once * plane, np.float32), np.empty(at_once * plane, np.int32)
+        out = np.empty(at_once * plane, np.float32)
         gradient = np.zeros(at_once * plane, np.float32)
         last = (part + 1) * planes // parts
         for first in range(part * planes // parts, last, at_once):
@@ -114,22 +110,26 @@ def backward(x, dy, dx, window, averages, counts_pad, accumulates):
             length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
             if not averages:
                 _write(x, first, count, line, begin, plane, row)
-                _largest(line, offsets, length, out, which)
+                _largest(line, offsets, length, out)
             for n in range(count):
                 for h in range(out_h):
                     source, target = dy[first + n, h], gradient[n * plane + h * stride_h * row :]
                     for w in range(out_w):
                         target[w * stride_w] = source[w] / counts[h, w] if averages else source[w]
-            # Each number gets what the windows that saw it hand back.
+            # Each number gets what the windows that saw it hand back: those of a maximum all to its first place.
             back = np.zeros(at_once * plane + 2 * begin, np.float32)
             for t in range(kh * kw):
-                target = back[offsets[t] :]
+                target, seen = back[offsets[t] :], line[offsets[t] :]
                 if averages:
                     for i in range(length):
                         target[i] += gradient[i]
                 else:
                     for i in range(length):
-                        target[i] += gradient[i] if which[i] == t else np.float32(0)
+                        handed = gradient[i] if seen[i] == out[i] else np.float32(0)
+                        target[i] += handed
+                        gradient[i] -= handed
+            if not averages:
+                gradient[:] = 0
             for n in range(count):
                 for h in range(height):
                     at = begin + n * plane + h * row

@@ -219,7 +219,6 @@ def test_pooling(fast, seed):
             lambda x, including=including: fast.average_pooling(x, kernel, stride, pad, including),
             lambda x, including=including: F.average_pooling(x, kernel, stride, True, pad, including_pad=including),
         )
-    cases["global"] = fast.global_average_pooling, F.global_average_pooling
     for ours, theirs in cases.values():
         sides = []
         for build in (ours, theirs):
@@ -240,12 +239,12 @@ def test_maximum_of_equal_numbers_hands_the_gradient_to_the_first_as_nnabla_does
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6", "swish"])
-def test_activations_and_addition_alone(fast, random, activation):
+def test_activations_alone(fast, random, activation):
     x, y = random.normal(size=(2, 3, 4, 5, 7)).astype(np.float32) * 5
     sides = []
-    for activate, add in ((lambda v: fast.activate(v, activation), fast.add), (ACTIVATIONS[activation], F.add2)):
+    for activate in (lambda v: fast.activate(v, activation), ACTIVATIONS[activation]):
         inputs = {"x": variable(x), "y": variable(y)}
-        output = add(activate(inputs["x"]), inputs["y"])
+        output = activate(inputs["x"]) + inputs["y"]
         sides.append(results(output, inputs, np.ones_like(x), times=2))
     assert_close(*sides)
 
