@@ -11,7 +11,6 @@ torch_ratio: the time of the MobileNetV2 step over that of PyTorch (NCHW), where
 """
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -69,7 +68,7 @@ def main():
     torch_step = pytorch_step()
     if torch_step:
         sides = {"fast": network_step(mobilenetv2, (3, 32, 32), 32, modes["fast"]), "torch": torch_step}
-        found = medians(sides, "MobileNetV2, training step, batch 32", 2 * repetitions)
+        found = best(sides, "MobileNetV2, training step, batch 32", 2 * repetitions)
         figures["torch_ratio"] = found["fast"] / found["torch"]
     else:
         print("PyTorch is not installed: no torch_ratio")
@@ -81,8 +80,10 @@ def main():
         print(f"{name}: {figure:.2f}")
 
 
-def medians(sides, label, repetitions):
-    """{side: median seconds}, the sides taking turns; sides: {name: function to time}."""
+def best(sides, label, repetitions):
+    """{side: least seconds}, the sides taking turns: what disturbs a machine only makes a run slower.
+
+    sides: {name: function to time}."""
     times = {name: [] for name in sides}
     for turn in range(repetitions + 1):
         for name, run in sides.items():
@@ -90,7 +91,7 @@ def medians(sides, label, repetitions):
             run()
             if turn:  # the first one is to warm up
                 times[name].append(time.perf_counter() - start)
-    found = {name: statistics.median(taken) for name, taken in times.items()}
+    found = {name: min(taken) for name, taken in times.items()}
     shown = ", ".join(f"{name} {1000 * taken:.2f} ms" for name, taken in found.items())
     first, *_, last = found.values()
     print(f"{label:50} {shown}: {first / last:.2f}", flush=True)
@@ -98,7 +99,7 @@ def medians(sides, label, repetitions):
 
 
 def gain(sides, label, repetitions):
-    found = medians(sides, label, repetitions)
+    found = best(sides, label, repetitions)
     return found["native"] / found["fast"]
 
 
@@ -230,7 +231,7 @@ def darts_operators(modes, repetitions):
                     x.d = np.random.default_rng(0).normal(size=x.shape)
                     sides[name] = partial(forward_and_backward, operator(x, mode))
             label = f"{kind}, {channels} x {size} x {size}"
-            for name, taken in medians(sides, label, 3 * repetitions).items():
+            for name, taken in best(sides, label, 3 * repetitions).items():
                 totals[name] += taken
     return totals["native"] / totals["fast"]
 

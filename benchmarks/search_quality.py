@@ -8,6 +8,7 @@ Prints, per bound (a share of the largest network's latency) and over all of the
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -54,18 +55,21 @@ def main():
 class Scope:
     """What is compared, and where its runs are."""
 
-    def __init__(self, options, bounds, randoms=20, overrides=()):
+    def __init__(self, options, bounds, randoms=20, overrides=(), search_overrides=()):
         self.folder, self.picture = Path(options.folder), options.picture
-        self.bounds, self.randoms, self.overrides = bounds, randoms, list(overrides)
+        self.bounds, self.randoms = bounds, randoms
+        # Jobs at the same time share the cores.
+        threads = max(1, len(os.sched_getaffinity(0)) // options.jobs)
+        self.overrides = [f"device.threads={threads}", *overrides]
+        self.search_overrides = search_overrides
         self.seeds = range(max(bounds.values()))
 
     @classmethod
     def quick(cls, options):
         options.folder += "_quick"
-        return cls(options, {0.5: 1}, 3, ("train.epochs=1",))
+        return cls(options, {0.5: 1}, 3, ["train.epochs=1"], ["search.warmup_epochs=1", "search.epochs=1"])
 
     def searches(self):
-        short = ["search.warmup_epochs=1", "search.epochs=1"] if self.overrides else []
         for bound, seeds in self.bounds.items():
             for seed in range(seeds):
                 yield (
@@ -75,7 +79,7 @@ class Scope:
                         "proxyless",
                         f"bound_fraction={bound}",
                         f"seed={seed}",
-                        *short,
+                        *self.search_overrides,
                         *self.overrides,
                     ),
                 )

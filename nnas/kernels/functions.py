@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from nnas.kernels import Normalization, depthwise_convolution, matrix_convolution, normalization, pooling
 
 _CONTEXT = nn.Context(["cpu:float"], "CpuCachedArray", "0")
+_FLOAT = np.dtype(np.float32)  # twice as quick to hand on as np.float32
 _STATISTICS = {
     None: normalization.NONE,
     "running": normalization.RUNNING,
@@ -34,7 +35,7 @@ def _view(array, shape, write_only=False):
     """A nnabla array's memory as a numpy array, without a copy.
 
     The views of an address are kept, since to make one takes longer than to look it up."""
-    address = array.data_ptr(np.float32, _CONTEXT, write_only)
+    address = array.data_ptr(_FLOAT, _CONTEXT, write_only)
     view = _views.get((address, shape))
     if view is None:
         if len(_views) > 100_000:
