@@ -38,7 +38,7 @@ def _view(array, shape, write_only=False):
     address = array.data_ptr(_FLOAT, _CONTEXT, write_only)
     view = _views.get((address, shape))
     if view is None:
-        if len(_views) > 100_000:
+        if len(_views) > 20_000:
             _views.clear()
         memory = (ctypes.c_float * prod(shape)).from_address(address)
         view = _views[address, shape] = np.ctypeslib.as_array(memory).reshape(shape)
@@ -103,6 +103,9 @@ def convolution(
     shortcut: of the output's shape.
     """
     window = tuple(weight.shape[-2:]), tuple(pad), tuple(stride), tuple(dilation)
+    _out_size(x.shape[2:], window)  # raises here what nnabla would wrap
+    if rectified and not x.shape[1] == weight.shape[0] == group:
+        raise ValueError("rectified: only depthwise convolutions take relu(x)")
     inputs = {"x": x, "weight": weight, "beta": bias}
     return _called(inputs, normalization, activation, shortcut, window=window, groups=group, rectified=rectified)
 
@@ -119,13 +122,18 @@ def activate(x, activation):
 
 def max_pooling(x, kernel, stride, pad=(0, 0)):
     """x: (N, C, H, W)."""
-    return Pooling((tuple(kernel), tuple(pad), tuple(stride), (1, 1)), averages=False)(x)
+    return _pooled(x, kernel, stride, pad, averages=False)
 
 
 def average_pooling(x, kernel, stride, pad=(0, 0), including_pad=True):
     """x: (N, C, H, W). including_pad: whether the zeros around are counted in an average."""
+    return _pooled(x, kernel, stride, pad, averages=True, counts_pad=including_pad)
+
+
+def _pooled(x, kernel, stride, pad, **kind):
     window = tuple(kernel), tuple(pad), tuple(stride), (1, 1)
-    return Pooling(window, averages=True, counts_pad=including_pad)(x)
+    _out_size(x.shape[2:], window)
+    return Pooling(window, **kind)(x)
 
 
 def _called(inputs, normalization, activation, shortcut, **convolution):
@@ -136,10 +144,13 @@ def _called(inputs, normalization, activation, shortcut, **convolution):
 
 
 def _out_size(size, window):
-    return tuple(
+    found = tuple(
         (length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
         for length, kernel, pad, stride, dilation in zip(size, *window, strict=True)
     )
+    if min(found) < 1:
+        raise ValueError(f"a window of {window[0]} (pad {window[1]}, dilation {window[3]}) on images of {tuple(size)}")
+    return found
 
 
 def _geometry(size, window):
@@ -162,6 +173,7 @@ class Normalized(PythonFunction):
         self._window, self._groups, self._rectified = window, groups, rectified
         self._norm = norm or Normalization(None)
         self._statistics, self._activation = _STATISTICS[self._norm.statistics], _ACTIVATIONS[activation]
+        self._is_linear = (self._statistics, self._activation) == (normalization.NONE, normalization.IDENTITY)
         self._buffer = None
 
     @property
@@ -206,7 +218,7 @@ class Normalized(PythonFunction):
         gamma = self._data(inputs, "gamma", (self._maps,), self._ones)
         beta = self._data(inputs, "beta", (self._maps,), self._zeros)
         mean = variance = self._zeros
-        if self._norm.mean is not None:
+        if self._statistics in (normalization.BATCH, normalization.RUNNING):
             mean = _view(self._norm.mean.data, (self._maps,))
             variance = _view(self._norm.variance.data, (self._maps,))
         normalization.forward(
@@ -224,7 +236,7 @@ class Normalized(PythonFunction):
             _view(outputs[0].data, self._lines, True),
             self._kept,
         )
-        if self._statistics != normalization.BATCH:
+        if self._is_linear or self._statistics in (normalization.RUNNING, normalization.SCRATCH):
             self._release()
 
     def backward_impl(self, inputs, outputs, wanted, accumulated):
@@ -238,11 +250,10 @@ class Normalized(PythonFunction):
             return
         if self._window is None:
             y = _view(inputs[0].data, self._lines)
-            dy = self._gradient(inputs, "x", self._lines, accumulated) if wanted[0] else _EMPTY3
-            if wanted[0] and accumulated[0]:
-                dy = np.empty(self._lines, np.float32)
+            is_direct = wanted[0] and not accumulated[0]
+            dy = _view(inputs[0].grad, self._lines, True) if is_direct else np.empty(self._lines, np.float32)
         else:
-            y = dy = self._buffer.array if self._buffer else self._convolved(inputs)
+            y = dy = self._kept_or_computed(inputs)
         dgamma, dbeta = np.empty((2, self._maps), np.float32)
         normalization.backward(
             y, self._window is None, self._statistics, self._kept, self._activation, dz, dy, dgamma, dbeta
@@ -256,6 +267,11 @@ class Normalized(PythonFunction):
         elif wanted[0] and accumulated[0]:
             normalization.pass_on(dy, self._gradient(inputs, "x", self._lines, accumulated), True)
         self._release()
+
+    def _kept_or_computed(self, inputs):
+        if self._buffer is None and self._is_linear:
+            self._buffer = _buffers.take(self._kept_lines)  # the numbers do not matter to a linear function's gradient
+        return self._buffer.array if self._buffer else self._convolved(inputs)
 
     def _convolved(self, inputs):
         x = _view(inputs[0].data, self._shape)

@@ -64,5 +64,5 @@ def _cache_folder():
         except OSError:
             continue
     raise KernelsUnavailable(
-        f"neither {home / 'nnas'} nor {tempfile.gettempdir()} can be written to by this user alone"
+        f"neither {home / 'nnas'} nor {tempfile.gettempdir()} has room that only this user can write to"
     )

@@ -88,6 +88,12 @@ def _center(line, mean, gradient, middle, slope, scale, out):
 
 
 @njit(cache=True)
+def _scale(gradient, scale, out):
+    for i in range(gradient.shape[0]):
+        out[i] = scale * gradient[i]
+
+
+@njit(cache=True)
 def _line(lines, channel, sample, by_sample):
     return lines[sample, channel] if by_sample else lines[channel, sample]
 
@@ -161,11 +167,12 @@ def backward(y, by_sample, statistics, kept, activation, dz, dy, dgamma, dbeta):
             product += sums[1]
         dbeta[c] = total
         dgamma[c] = product * inverse
-        middle = slope = np.float32(0)
-        if statistics in (BATCH, SCRATCH):
-            middle = np.float32(total / count)
-            slope = np.float32(product * inverse * inverse / count)
-        if by_sample:
+        middle = np.float32(total / count)
+        slope = np.float32(product * inverse * inverse / count)
+        if statistics not in (BATCH, SCRATCH):
+            for n in range(samples):
+                _scale(gradient[n], scale, _line(dy, c, n, by_sample))
+        elif by_sample:
             for n in range(samples):
                 _center(y[n, c], mean, gradient[n], middle, slope, scale, dy[n, c])
         else:

@@ -319,6 +319,24 @@ def test_a_masked_branch_is_neither_computed_nor_changed(fast, random):
     assert not weights[0].g.any() and weights[1].g.any()
 
 
+def test_scale_and_shift_alone_can_be_trained(fast, random):
+    """Where the input of a normalization needs no gradient, none is written anywhere."""
+    x = variable(random.normal(size=(4, 3, 6, 6)), False)
+    gamma, beta = variable(np.ones(3)), variable(np.zeros(3))
+    y = fast.batch_normalization(x, Normalization("scratch", gamma, beta, epsilon=EPSILON))
+    found = results(y, {"gamma": gamma, "beta": beta}, np.ones(y.shape))
+    np.testing.assert_allclose(found["dbeta"], 4 * 36)
+    np.testing.assert_allclose(found["dgamma"], 0, atol=1e-3)
+
+
+def test_what_cannot_be_computed_is_refused(fast):
+    x = variable(np.ones((1, 2, 3, 3)))
+    with pytest.raises(ValueError, match="window"):
+        fast.convolution(x, variable(np.ones((2, 2, 5, 5))))
+    with pytest.raises(ValueError, match="rectified"):
+        fast.convolution(x, variable(np.ones((2, 2, 1, 1))), rectified=True)
+
+
 def test_numbers_that_are_none_are_seen(fast):
     x = np.ones((2, 2, 3, 3), np.float32)
     x[0, 0, 1, 1] = np.nan
