@@ -261,7 +261,7 @@ class Normalized(PythonFunction):
         for name, gradient in (("gamma", dgamma), ("beta", dbeta)):
             if name in at and wanted[at[name]]:
                 target = self._gradient(inputs, name, (self._maps,), accumulated)
-                normalization.pass_on(gradient, target, accumulated[at[name]])
+                np.add(gradient, target if accumulated[at[name]] else 0, out=target)
         if self._window is not None:
             self._convolve_back(inputs, dy, wanted, accumulated)
         elif wanted[0] and accumulated[0]:

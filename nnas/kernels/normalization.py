@@ -180,16 +180,12 @@ def backward(y, by_sample, statistics, kept, activation, dz, dy, dgamma, dbeta):
 
 
 @njit(parallel=True, cache=True)
-def _pass_on(source, target, accumulates):
-    for part in prange(source.shape[0]):
-        if accumulates:
-            for i in range(source.shape[1]):
-                target[part, i] += source[part, i]
-        else:
-            target[part] = source[part]
-
-
 def pass_on(source, target, accumulates):
-    """Add a gradient to a target, or write it there."""
-    parts = len(source) if source.ndim > 1 else 1
-    _pass_on(source.reshape(parts, -1), target.reshape(parts, -1), accumulates)
+    """Add a gradient to a target of its shape, (samples, channels, size), or write it there."""
+    for n in prange(source.shape[0]):
+        if accumulates:
+            for c in range(source.shape[1]):
+                for i in range(source.shape[2]):
+                    target[n, c, i] += source[n, c, i]
+        else:
+            target[n] = source[n]
