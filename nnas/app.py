@@ -105,7 +105,7 @@ class Session:
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)
         if not config.get("device"):
-            raise NnasError("device is not given; take one of auto, cpu, cudnn")
+            raise NnasError(f"device is not given; take one of {', '.join(devices.NAMES)}")
         self.device = devices.find(config.device.backend)
         self._kernels, self._threads = config.device.kernels, config.device.threads
         nn.set_default_context(self.device.context)

@@ -84,18 +84,13 @@ def separable_conv_bn(x, outmaps, kernel, mode, name, stride=1, dilation=1):
 
 def max_pooling(x, kernel, mode, stride=1):
     """'Same' padding for odd kernels; x: (N, C, H, W)."""
-    sizes = (kernel, kernel), (stride, stride)
-    if mode.kernels is not None:
-        return mode.kernels.max_pooling(x, *sizes, pad=(kernel // 2,) * 2)
-    return F.max_pooling(x, *sizes, pad=(kernel // 2,) * 2)
+    return (mode.kernels or F).max_pooling(x, (kernel,) * 2, (stride,) * 2, pad=(kernel // 2,) * 2)
 
 
 def average_pooling(x, kernel, mode, stride=1):
     """Averages of what is inside the image, with 'same' padding for odd kernels; x: (N, C, H, W)."""
-    sizes = (kernel, kernel), (stride, stride)
-    if mode.kernels is not None:
-        return mode.kernels.average_pooling(x, *sizes, pad=(kernel // 2,) * 2, including_pad=False)
-    return F.average_pooling(x, *sizes, pad=(kernel // 2,) * 2, including_pad=False)
+    sizes = (kernel,) * 2, (stride,) * 2
+    return (mode.kernels or F).average_pooling(x, *sizes, pad=(kernel // 2,) * 2, including_pad=False)
 
 
 def global_average_pooling(x):

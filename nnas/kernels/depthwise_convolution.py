@@ -6,7 +6,7 @@ Of a stride, the outputs of stride 1 are computed and some kept; its gradients g
 import numpy as np
 from numba import njit, prange
 
-from nnas.kernels.lines import copy_row, planes_at_once, take_row, tap_offsets
+from nnas.kernels.lines import copy_row, layout, planes_at_once, take_row, tap_offsets
 
 _FAST = {"contract", "reassoc", "nsz"}
 
@@ -108,17 +108,11 @@ def forward(x, weight, y, window, rectified):
 
     rectified: whether x goes through a ReLU first.
     """
-    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
+    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
     samples, channels, height, width = x.shape
-    # The padding after a row or plane is that before the next one.
-    row = max(width + pad_w, (out_w - 1) * stride_w + 1)
-    plane = max(height + pad_h, (out_h - 1) * stride_h + 1) * row
-    at_once = planes_at_once(samples, plane)
-    offsets = np.empty(kh * kw, np.int64)
-    tap_offsets(window, row, offsets)
-    begin = pad_h * row + pad_w
+    row, plane, at_once, begin, offsets = layout(samples, height, width, window)
     for c in prange(channels):
-        line = np.zeros(at_once * plane + begin + pad_h * row + pad_w, np.float32)
+        line = np.zeros(at_once * plane + 2 * begin, np.float32)
         out = np.empty(at_once * plane, np.float32)
         for first in range(0, samples, at_once):
             count = min(at_once, samples - first)
@@ -142,8 +136,7 @@ def backward(
     row = max(width + pad_w, wide_w + left)
     plane = max(height + pad_h, wide_h + top) * row
     at_once = planes_at_once(samples, plane)
-    offsets, mirrored = np.empty(kh * kw, np.int64), np.empty(kh * kw, np.int64)
-    tap_offsets(window, row, offsets)
+    offsets, mirrored = tap_offsets(window, row), np.empty(kh * kw, np.int64)
     for i in range(kh):
         for j in range(kw):
             mirrored[i * kw + j] = (pad_h - i * dilation_h + top) * row + pad_w - j * dilation_w + left

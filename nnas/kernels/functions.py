@@ -103,7 +103,7 @@ def convolution(
     shortcut: of the output's shape.
     """
     window = tuple(weight.shape[-2:]), tuple(pad), tuple(stride), tuple(dilation)
-    _out_size(x.shape[2:], window)  # raises here what nnabla would wrap
+    _geometry(x.shape[2:], window)  # raises here what nnabla would wrap
     if rectified and not x.shape[1] == weight.shape[0] == group:
         raise ValueError("rectified: only depthwise convolutions take relu(x)")
     inputs = {"x": x, "weight": weight, "beta": bias}
@@ -132,7 +132,7 @@ def average_pooling(x, kernel, stride, pad=(0, 0), including_pad=True):
 
 def _pooled(x, kernel, stride, pad, **kind):
     window = tuple(kernel), tuple(pad), tuple(stride), (1, 1)
-    _out_size(x.shape[2:], window)
+    _geometry(x.shape[2:], window)
     return Pooling(window, **kind)(x)
 
 
@@ -143,23 +143,29 @@ def _called(inputs, normalization, activation, shortcut, **convolution):
     return Normalized(list(inputs), normalization, activation, **convolution)(*inputs.values())
 
 
-def _out_size(size, window):
-    found = tuple(
-        (length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-        for length, kernel, pad, stride, dilation in zip(size, *window, strict=True)
-    )
-    if min(found) < 1:
-        raise ValueError(f"a window of {window[0]} (pad {window[1]}, dilation {window[3]}) on images of {tuple(size)}")
-    return found
-
-
 def _geometry(size, window):
     """What the kernels take: kernel, size of the output, pad, stride and dilation, each of height and width."""
     kernel, pad, stride, dilation = window
-    return (*kernel, *_out_size(size, window), *pad, *stride, *dilation)
+    out = tuple(
+        (length + 2 * p - d * (k - 1) - 1) // s + 1
+        for length, k, p, s, d in zip(size, kernel, pad, stride, dilation, strict=True)
+    )
+    if min(out) < 1:
+        raise ValueError(f"a window of {kernel} (pad {pad}, dilation {dilation}) on images of {tuple(size)}")
+    return (*kernel, *out, *pad, *stride, *dilation)
 
 
-class Normalized(PythonFunction):
+class _KernelFunction(PythonFunction):
+    """A function of one output, whose gradient does not need it."""
+
+    def min_outputs(self):
+        return 1
+
+    def grad_depends_output_data(self, i, o):
+        return False
+
+
+class Normalized(_KernelFunction):
     """Convolution (where a window is given), batch normalization and activation, plus a shortcut, as one function.
 
     Inputs: x (N, C, H, W), then the weight, the scale and shift of the normalization or only a bias, and the
@@ -180,12 +186,6 @@ class Normalized(PythonFunction):
     def name(self):
         return "FastNormalized"
 
-    def min_outputs(self):
-        return 1
-
-    def grad_depends_output_data(self, i, o):
-        return False
-
     def grad_depends_input_data(self, i, j):
         return True
 
@@ -198,7 +198,7 @@ class Normalized(PythonFunction):
             weight = inputs[self._at["weight"]].shape
             maps = weight[0]
             self._geometry = _geometry(size, self._window)
-            size = _out_size(size, self._window)
+            size = self._geometry[2:4]
             if self._window == _PLAIN:
                 # To such a convolution an image is one long row, which is quicker to copy.
                 self._shape = (samples, channels, 1, prod(size))
@@ -315,7 +315,7 @@ class Normalized(PythonFunction):
             self._buffer = None
 
 
-class Pooling(PythonFunction):
+class Pooling(_KernelFunction):
     """Maximum or average pooling; window: kernel, pad, stride and dilation, each of height and width."""
 
     def __init__(self, window, averages, counts_pad=True):
@@ -326,19 +326,13 @@ class Pooling(PythonFunction):
     def name(self):
         return "FastPooling"
 
-    def min_outputs(self):
-        return 1
-
-    def grad_depends_output_data(self, i, o):
-        return False
-
     def grad_depends_input_data(self, i, j):
         return not self._flags[0]
 
     def setup_impl(self, inputs, outputs):
         samples, channels, *size = inputs[0].shape
         self._geometry = _geometry(size, self._window)
-        out = _out_size(size, self._window)
+        out = self._geometry[2:4]
         self._from, self._to = (samples * channels, *size), (samples * channels, *out)
         outputs[0].reset_shape((samples, channels, *out), True)
 

@@ -3,16 +3,9 @@
 import numpy as np
 from numba import njit, prange
 
-from nnas.kernels.lines import copy_row, planes_at_once, take_row, tap_offsets
+from nnas.kernels.lines import copy_row, layout, take_row
 
 _PARTS = 64  # a batch's planes are shared out in so many parts, if there are enough
-
-
-@njit(cache=True)
-def _steps(height, width, window):
-    _, _, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
-    row = max(width + pad_w, (out_w - 1) * stride_w + 1)
-    return row, max(height + pad_h, (out_h - 1) * stride_h + 1) * row
 
 
 @njit(cache=True)
@@ -58,13 +51,9 @@ def _counts(height, width, window, counts_pad):
 @njit(parallel=True, cache=True, error_model="numpy")
 def forward(x, y, window, averages, counts_pad):
     """x: (planes, H, W); y: (planes, out_h, out_w). averages: or else the maximum. counts_pad: in an average."""
-    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
     planes, height, width = x.shape
-    row, plane = _steps(height, width, window)
-    at_once = planes_at_once(planes, plane)
-    offsets = np.empty(kh * kw, np.int64)
-    tap_offsets(window, row, offsets)
-    begin = pad_h * row + pad_w
+    row, plane, at_once, begin, offsets = layout(planes, height, width, window)
     counts = _counts(height, width, window, counts_pad)
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
@@ -91,13 +80,9 @@ def forward(x, y, window, averages, counts_pad):
 @njit(parallel=True, cache=True, error_model="numpy")
 def backward(x, dy, dx, window, averages, counts_pad, accumulates):
     """The gradient of `forward`."""
-    kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
+    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
     planes, height, width = x.shape
-    row, plane = _steps(height, width, window)
-    at_once = planes_at_once(planes, plane)
-    offsets = np.empty(kh * kw, np.int64)
-    tap_offsets(window, row, offsets)
-    begin = pad_h * row + pad_w
+    row, plane, at_once, begin, offsets = layout(planes, height, width, window)
     counts = _counts(height, width, window, counts_pad)
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
@@ -118,7 +103,7 @@ def backward(x, dy, dx, window, averages, counts_pad, accumulates):
                         target[w * stride_w] = source[w] / counts[h, w] if averages else source[w]
             # Each number gets what the windows that saw it hand back: those of a maximum all to its first place.
             back = np.zeros(at_once * plane + 2 * begin, np.float32)
-            for t in range(kh * kw):
+            for t in range(offsets.shape[0]):
                 target, seen = back[offsets[t] :], line[offsets[t] :]
                 if averages:
                     for i in range(length):
