@@ -45,7 +45,7 @@ setup(
             "nvidia-nccl-cu12",
         ],
         "fast": ["numba>=0.60", "scipy>=1.11", "threadpoolctl>=3"],
-        "dev": ["pytest>=8", "ruff>=0.6", "matplotlib>=3.7"],
+        "dev": ["pytest>=8", "hypothesis>=6", "ruff>=0.6", "matplotlib>=3.7"],
     },
     entry_points={"console_scripts": ["nnas=nnas.__main__:command_line"]},
 )
