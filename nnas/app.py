@@ -1,11 +1,14 @@
 """The commands: the only reader of the configuration, and where spaces, searchers and estimators meet."""
 
+import hashlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -25,11 +28,13 @@ from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_nnp, shipped_network
-from nnas.files import write_json
+from nnas.files import read_json, write_json
+from nnas.hooks import Hook, call, observed
+from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
 from nnas.objectives import constraint
 from nnas.pricing import price
-from nnas.rundir import find_run, start_run
+from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
 from nnas.space import Architecture
 from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
@@ -41,6 +46,8 @@ def run_command(arguments):
     sys.path.insert(0, os.getcwd())
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
+        if name == "resume":
+            name, config_dir, overrides = _resumed(overrides)
         config = configuration.load(name, config_dir, overrides, complete=action == "run")
         if action == "show":
             print(OmegaConf.to_yaml(config), end="")
@@ -48,7 +55,8 @@ def run_command(arguments):
         command = config.get("command")
         if command not in COMMANDS:
             raise NnasError(f"command={command}: there are {', '.join(COMMANDS)}{nearest(command, COMMANDS)}")
-        COMMANDS[command](config, Invocation(name, config_dir, overrides))
+        with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
+            COMMANDS[command](config, session)
         return 0
     except (NnasError, EstimatorError) as error:
         return _failed(one_line(error))
@@ -56,10 +64,25 @@ def run_command(arguments):
         return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
         return _failed(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         return _failed(
-            "interrupted; what was finished is kept: the same command, with the same run_dir, goes on", status=130
+            "interrupted; what was finished is kept: the same command, with the same run_dir, goes on",
+            status=128 + getattr(error, "number", signal.SIGINT),
         )
+
+
+def _resumed(overrides):
+    """(name, config_dir, overrides) of the command that began a run, with changes."""
+    given = dict(override.partition("=")[::2] for override in overrides)
+    if "run_dir" not in given:
+        raise NnasError("run_dir is not given; say resume run_dir=FOLDER, the folder of the run to go on with")
+    path = RunFolder(given["run_dir"]).command
+    command = read_json(path, "the command that began a run")
+    try:
+        before = [override for override in command["overrides"] if override.partition("=")[0] not in given]
+        return command["name"], command["config_dir"], [*before, *overrides]
+    except (KeyError, TypeError, AttributeError):
+        raise NnasError(f"{path}: it is not the command of a run; start the same command again instead") from None
 
 
 def _failed(text, status=1):
@@ -74,6 +97,10 @@ class Invocation:
     name: str
     config_dir: str
     overrides: list
+
+    def to_json(self):
+        config_dir = self.config_dir and os.path.abspath(self.config_dir)
+        return {"name": self.name, "config_dir": config_dir, "overrides": self.overrides}
 
     def variant(self, name, *changes, keep=None):
         """A command line like this one with another command and changes, as it works from where the user stands.
@@ -97,17 +124,19 @@ class Invocation:
 
 
 class Session:
-    """What every command needs: the device, the space, a terminal and the processes."""
+    """What every command needs: the device, the space, a terminal, hooks and the processes."""
 
     def __init__(self, config, invocation):
         check_positive_integer("seed", config.get("seed", 0), least=0)
         self.invocation = invocation
+        self._held, self._run = ExitStack(), None
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)
         if not config.get("device"):
             raise NnasError(f"device is not given; take one of {', '.join(devices.NAMES)}")
         self.device = devices.find(config.device.backend)
         self._kernels, self._threads = config.device.kernels, config.device.threads
+        self.hooks = _hooks(config)
         nn.set_default_context(self.device.context)
         self.network = configuration.build(config.space)
         self.space = listed(self.network)
@@ -115,6 +144,19 @@ class Session:
         self.terminal.say(
             f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
         )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.terminal.close()
+        self._held.close()
+
+    def hold(self, run):
+        """Keep other processes out of the folder of a run until the command ends."""
+        if self._run is None:
+            self._held.enter_context(working_in(run))
+            self._run = run
 
     @cached_property
     def kernels(self):
@@ -140,12 +182,11 @@ class Session:
         return price(self.network, self.space, estimator, self.terminal.progress)
 
 
-def search(config, invocation):
+def search(config, session):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
-    session = Session(config, invocation)
     data = _data(config, session.network)
     estimators = _estimators(config)
-    run, settings = _find_run(config)
+    run = _find_run(config, session)
     start = time.monotonic()
     if run.costs.exists():
         tables = load_costs(run.costs)
@@ -155,7 +196,7 @@ def search(config, invocation):
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints)
     _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
-    _start_run(session, run, settings)
+    _start_run(config, session, run, {"data": _described(data)})
     session.space.save(run.space)
     if not run.costs.exists():
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
@@ -170,9 +211,8 @@ def search(config, invocation):
     _train_and_ship(config, session, data, run, architecture, measuring, training, constraints)
 
 
-def train(config, invocation):
+def train(config, session):
     """Train, export and measure the architecture of a file."""
-    session = Session(config, invocation)
     data = _data(config, session.network)
     estimator = configuration.build(config.estimator)
     source = str(config.architecture)
@@ -184,18 +224,17 @@ def train(config, invocation):
         )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
     weights = None if config.weights is None else read_arrays(str(config.weights), "a weights file")[0]
-    run, settings = _find_run(config)
+    run = _find_run(config, session)
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
     training = _training(config, session, data, architecture.choices, weights)
-    _start_run(session, run, settings)
+    _start_run(config, session, run, {"data": _described(data), "weights": _digest(config.weights)})
     architecture.save(run.architecture)
     _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), training)
 
 
-def profile(config, invocation):
+def profile(config, session):
     """Measure what the latency table of this device lacks of a space."""
-    session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
 
@@ -231,17 +270,57 @@ def _data(config, network):
     return data
 
 
-def _find_run(config):
-    """(RunFolder, the configuration as it is kept there); writes nothing."""
-    settings = OmegaConf.to_container(config)
-    run, _ = find_run(settings.pop("run_dir"), config.command, settings)
-    return run, settings
+def _find_run(config, session):
+    """The RunFolder of a command; writes nothing."""
+    run = find_run(config.run_dir, config.command, _kept(config), GROWING)
+    if run.config.exists():
+        session.hold(run)
+    return run
 
 
-def _start_run(session, run, settings):
+def _start_run(config, session, run, inputs):
+    """inputs: {name: what identifies the content of something that is read}."""
+    session.hold(run)
     resumed = run.config.exists()
-    start_run(run, settings)
+    grown = start_run(run, _kept(config), inputs, GROWING)
+    if not run.command.exists():
+        write_json(run.command, session.invocation.to_json())
     session.terminal.say(f"run folder: {run.path}{' (resumed)' if resumed else ''}")
+    for phase in grown:
+        session.terminal.say(f"{phase}: goes on to {config[phase].epochs} epochs")
+    call(session.hooks, "start_run", run)
+
+
+def _described(data):
+    """What identifies the content of the data, as far as they say it."""
+    return data.description() if hasattr(data, "description") else None
+
+
+def _digest(path):
+    """The SHA-256 of a file, or None where no path is given."""
+    if path is None:
+        return None
+    with open(str(path), "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _kept(config):
+    """The configuration as a run folder keeps it."""
+    settings = OmegaConf.to_container(config)
+    del settings["run_dir"]
+    return settings
+
+
+def _hooks(config):
+    """The hooks of a configuration, in its order."""
+    hooks = [(name, configuration.build(one)) for name, one in (config.get("hooks") or {}).items()]
+    for name, hook in hooks:
+        if not isinstance(hook, Hook):
+            raise NnasError(f"hooks.{name}: {type(hook).__name__} is not a hook; derive it from nnas.hooks.Hook")
+    return [hook for _, hook in hooks]
 
 
 def _constraints(config, session, tables):
@@ -295,12 +374,24 @@ def _follow(session, run, phase, names, loop, constraints=()):
         run.forget_records_of(names)
     else:
         loop.restore(state)
-        session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}")
-    for progress in session.terminal.follow(loop):
-        if progress.record:
-            session.terminal.say(epoch_line(progress, constraints))
-            run.append(progress.record)
-            run.save_checkpoint(phase, loop.state())
+        part = f" and {state['step']} steps" if state["step"] else ""
+        session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}{part}")
+    epoch = loop.upcoming.epoch - 1 if loop.upcoming else None
+    try:
+        with postponed(session.terminal.say) as request:
+            for progress in session.terminal.follow(observed(loop, session.hooks)):
+                if progress.record:
+                    session.terminal.say(epoch_line(progress, constraints))
+                    state = loop.state()
+                    run.append(progress.record)
+                    run.save_checkpoint(phase, state)
+                    epoch = progress.epoch
+                elif request.number:
+                    run.save_checkpoint(phase, loop.state())
+                request.check()
+    except NnasError as error:
+        kept = f"the checkpoint after epoch {epoch} is kept in {run.checkpoint(phase)}" if epoch else "nothing is lost"
+        raise NnasError(f"{one_line(error)}; {kept}") from error
 
 
 def _training(config, session, data, choices, weights=None):
@@ -308,7 +399,7 @@ def _training(config, session, data, choices, weights=None):
     return Training(
         session.network,
         choices,
-        data.retraining,
+        data,
         communicator=session.communicator,
         seed=config.seed,
         weights=weights,
@@ -328,9 +419,9 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
     records = run.records()
     start = time.monotonic()
     batch = estimator.batch if estimator else 1
-    x, logits, parameters = shipped_network(session.network, architecture.choices, batch, trained)
-    export_nnp(run.network, session.space.name, x, logits, parameters)
-    measured = _measured(session, estimator, logits)
+    x, outputs, parameters = shipped_network(session.network, architecture.choices, batch, trained)
+    export_nnp(run.network, session.space.name, x, outputs, parameters)
+    measured = _measured(session, estimator, tuple(outputs.values()))
     accuracy = training.accuracy(data.test)
     seconds = {"export": round(time.monotonic() - start, 3)}
     summary = {
@@ -346,15 +437,16 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
         "next": _next_commands(config, session, run, constraints),
     }
     write_json(run.summary, summary)
+    call(session.hooks, "end_run", run, summary)
     session.terminal.say(summary_text(summary, architecture.choices))
 
 
-def _measured(session, estimator, logits):
+def _measured(session, estimator, outputs):
     if estimator is None:
         return None
     session.terminal.say("measuring the exported network")
     label = f"{session.space.name}: exported network"
-    measurement = estimator.measure((logits,), label, session.terminal.progress)
+    measurement = estimator.measure(outputs, label, session.terminal.progress)
     device = "{processor}, {backend}".format(**session.device.fingerprint)
     return {**asdict(measurement), "device": device, "batch": estimator.batch}
 
@@ -365,7 +457,8 @@ def _recorded(records, seconds):
     for record in records:
         if "seconds" in record:
             phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
-        validation_accuracy = record.get("validation_accuracy", validation_accuracy)
+        if record["phase"] == "derived":
+            validation_accuracy = record["validation_accuracy"]
     rounded = {phase: round(total, 3) for phase, total in phases.items()}
     return {"validation_accuracy": validation_accuracy, "seconds": {**rounded, **seconds}}
 
@@ -396,4 +489,6 @@ def _next_commands(config, session, run, constraints):
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 
 
+# What a run folder may be resumed with more of: {key: the phase that then goes on}.
+GROWING = {"search.epochs": "search", "train.epochs": "train"}
 COMMANDS = {"search": search, "train": train, "profile": profile}

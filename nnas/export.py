@@ -14,21 +14,21 @@ from nnas.updates import set_parameters
 
 
 def shipped_network(network, choices, batch, weights=None):
-    """Build an architecture as it ships, and return (input, logits, {name: parameter}).
+    """Build an architecture as it ships, and return (input, {name: output}, {name: parameter}).
 
     weights: {name: array} of the trained network, or None for random ones.
     """
     x, scope = nn.Variable((batch, *network.input_shape)), {}
     with nn.parameter_scope("", scope):
-        logits = network(x, Fixed(choices), SHIPPED).logits
+        outputs = network(x, Fixed(choices), SHIPPED)
         parameters = nn.get_parameters(grad_only=False)
     if weights is not None:
         set_parameters(parameters, fold(weights), "the trained weights")
-    return x, logits, parameters
+    return x, {"logits": outputs.logits, **outputs.others}, parameters
 
 
-def export_nnp(path, name, x, logits, parameters):
-    """Write a nnabla network file whose network `name` maps x to logits; its executor is called 'runtime'."""
+def export_nnp(path, name, x, outputs, parameters):
+    """Write a nnabla network file whose network `name` maps x to {name: output}; its executor is called 'runtime'."""
     scope = {}
     with nn.parameter_scope("", scope), replacing(path) as temporary, tempfile.TemporaryDirectory() as folder:
         for parameter_name, parameter in parameters.items():
@@ -38,10 +38,8 @@ def export_nnp(path, name, x, logits, parameters):
         save_nnp(
             str(written),
             {
-                "networks": [
-                    {"name": name, "batch_size": x.shape[0], "outputs": {"logits": logits}, "names": {"x": x}}
-                ],
-                "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": ["logits"]}],
+                "networks": [{"name": name, "batch_size": x.shape[0], "outputs": outputs, "names": {"x": x}}],
+                "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": list(outputs)}],
             },
         )
         shutil.copyfile(written, temporary)

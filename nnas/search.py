@@ -12,7 +12,7 @@ from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
-from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
 
 
 class Supernet:
@@ -39,15 +39,16 @@ class Supernet:
         """The share of the first `count` samples (all by default) that a path classifies rightly, with the batch's
         own statistics: running ones belong to no path."""
         self._decide.select(choices)
-        return 1 - float(self.evaluation.evaluate(images, labels)[:count].mean())
+        return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
 
 
 class Search(EpochLoop):
     """Alternates weight updates on sampled paths with updates of the searcher.
 
     data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
-    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training. kernels: as in
-    layers.Mode.
+    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training.
+    validate_every: after how many epochs the best architecture is evaluated on the whole validation split, or None.
+    kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -65,8 +66,11 @@ class Search(EpochLoop):
         steps_per_update,
         communicator,
         seed,
+        validate_every=None,
         kernels=None,
     ):
+        if validate_every is not None:
+            check_positive_integer("search.validate_every", validate_every)
         check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)
         check_positive_integer("search.epochs", epochs, least=0)
         check_positive_integer("search.validation_batch", validation_batch)
@@ -86,6 +90,7 @@ class Search(EpochLoop):
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
         self._steps_per_update = steps_per_update
+        self._validate_every = validate_every
         self._seed = seed
 
     def accuracy(self, choices):
@@ -100,16 +105,10 @@ class Search(EpochLoop):
         """{name: array} of the supernet."""
         return parameter_arrays(self._supernet.parameters)
 
-    def state(self):
-        return {
-            "epoch": self._epoch,
-            "weights": self.weights(),
-            "update": self._update.state(),
-            "searcher": self.searcher.state(),
-        }
+    def _state(self):
+        return {"weights": self.weights(), "update": self._update.state(), "searcher": self.searcher.state()}
 
-    def restore(self, state):
-        self._epoch = state["epoch"]
+    def _restore(self, state):
         set_parameters(self._supernet.parameters, state["weights"], "the checkpoint")
         self._update.restore(state["update"])
         self.searcher.restore(state["searcher"])
@@ -125,12 +124,9 @@ class Search(EpochLoop):
 
     def _weight_step(self, phase, epoch, step):
         active = self._supernet.select(self.searcher.sample())
-        learning_rate = cosine(self._update.learning_rate, *self._done(epoch, step))
-        micro_batches = self._batches.step(phase, epoch, step)
-        loss, error = self._update.step(
-            self._supernet.training, micro_batches, active, learning_rate, (phase, epoch, step)
-        )
-        return {"loss": loss, "error": error}
+        learning_rate = self._update.learning_rate(*self._done(epoch, step))
+        micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
+        return self._update.step(self._supernet.training, micro_batches, active, learning_rate, place)
 
     def _evaluator(self, epoch, step):
         """All architectures of one update are judged on the same validation samples."""
@@ -141,4 +137,7 @@ class Search(EpochLoop):
 
     def _standing(self):
         best = self.searcher.best()
-        return {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        if self._validate_every and self._epoch % self._validate_every == 0:
+            figures["validation_accuracy"] = self.accuracy(best)
+        return figures
