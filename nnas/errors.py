@@ -1,7 +1,12 @@
 """The error of nnas."""
 
+import re
 from difflib import get_close_matches
 from math import isfinite
+
+LONGEST_LINE = 4000  # characters of an error
+# What a terminal obeys instead of showing it, or cannot write: control characters, changes of direction, surrogates.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class NnasError(Exception):
@@ -9,7 +14,11 @@ class NnasError(Exception):
 
 
 def one_line(error):
-    return " ".join(str(error).split())
+    """The text of an error on one line; what a terminal would obey stands there escaped."""
+    text = " ".join(str(error).split())
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def nearest(given, possible):
