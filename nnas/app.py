@@ -20,7 +20,7 @@ from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
 from nnas import config as configuration
-from nnas.checkpoint import read_arrays, write_arrays
+from nnas.checkpoint import read_weights, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
@@ -55,7 +55,10 @@ def run_command(arguments):
     except OmegaConfBaseException as error:
         return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
-        return _failed(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept")
+        return _failed(
+            f"{one_line(error.filename or 'file')}: {error.strerror or one_line(error)}; what was finished is kept: "
+            "when that is mended, the same command, with the same run_dir, goes on"
+        )
     except KeyboardInterrupt:
         return _failed(
             "interrupted; what was finished is kept: the same command, with the same run_dir, goes on", status=130
@@ -180,10 +183,10 @@ def train(config, invocation):
     if architecture.space != session.space.name:
         raise NnasError(
             f"{source}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
-            f"space={architecture.space}"
+            f"space={shlex.quote(architecture.space)}"
         )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
-    weights = None if config.weights is None else read_arrays(str(config.weights), "a weights file")[0]
+    weights = None if config.weights is None else read_weights(str(config.weights), "a weights file")
     run, settings = _find_run(config)
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
@@ -294,7 +297,13 @@ def _follow(session, run, phase, names, loop, constraints=()):
     if state is None:
         run.forget_records_of(names)
     else:
-        loop.restore(state)
+        try:
+            loop.restore(state)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NnasError(
+                f"the checkpoint in {run.checkpoints} is not of this search or training as it is now ({error!r}); "
+                "remove that folder to start the phase anew"
+            ) from error
         session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}")
     for progress in session.terminal.follow(loop):
         if progress.record:
@@ -319,7 +328,7 @@ def _training(config, session, data, choices, weights=None):
 
 def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):
     if run.weights.exists():
-        trained, _ = read_arrays(run.weights, "the weights of this run")
+        trained = read_weights(run.weights, "the weights of this run")
         training.set_weights(trained)
     else:
         _follow(session, run, "train", ("train",), training)

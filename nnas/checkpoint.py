@@ -25,7 +25,7 @@ DTYPES = {np.dtype(code).str: np.dtype(code) for code in "?bhilBHILefd"}
 def save(folder, state):
     """Write a checkpoint under the next number and remove all but the newest two."""
     folder = Path(folder)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     number = max((int(path.stem) for path in _checkpoints(folder)), default=0) + 1
     write_arrays(folder / f"{number:08d}.h5", *_separate(state))

@@ -91,5 +91,5 @@ class Training(EpochLoop):
 
     def restore(self, state):
         self._epoch = state["epoch"]
-        set_parameters(self._all, state["weights"], "the checkpoint")
+        self.set_weights(state["weights"])
         self._update.restore(state["update"])
