@@ -59,6 +59,9 @@ def run_command(arguments):
             f"{one_line(error.filename or 'file')}: {error.strerror or one_line(error)}; what was finished is kept: "
             "when that is mended, the same command, with the same run_dir, goes on"
         )
+    except (MemoryError, RecursionError) as error:
+        reason = "memory" if isinstance(error, MemoryError) else "room on the stack: something is nested too deep"
+        return _failed(f"there is not enough {reason} ({one_line(error)}); make the sizes in the command smaller")
     except KeyboardInterrupt:
         return _failed(
             "interrupted; what was finished is kept: the same command, with the same run_dir, goes on", status=130
@@ -103,7 +106,7 @@ class Session:
     """What every command needs: the device, the space, a terminal and the processes."""
 
     def __init__(self, config, invocation):
-        check_positive_integer("seed", config.get("seed", 0), least=0)
+        check_positive_integer("seed", config.get("seed", 0), least=0, most=2**64 - 1)
         self.invocation = invocation
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)

@@ -132,15 +132,42 @@ def read_yaml(path, what):
     """The value in a YAML file of plain values."""
     text = read_bytes(path, what, LARGEST_YAML)
     try:
-        check_yaml(text)
-        return yaml.safe_load(text)
+        loader, node = _composed(text)
+        return loader.construct_document(node) if node else None
     # PyYAML's constructors fail in each of these ways on words under a tag that is not theirs.
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise NnasError(f"{path}: it cannot be read as {what} ({one_line(error)})") from None
 
 
-def check_yaml(text):
-    """Raise ValueError for a YAML text that is deeper, or with its aliases larger, than any of ours; YAMLError."""
+def check_yaml(path):
+    """Raise NnasError for a YAML file that is larger, with each alias counted as what it stands for, or deeper than any
+    of ours; what else is wrong with it is left to others."""
+    try:
+        _composed(read_bytes(path, "a configuration", LARGEST_YAML))
+    except yaml.YAMLError:
+        pass
+    except ValueError as error:
+        raise NnasError(f"{path}: it cannot be read as a configuration ({error})") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Ends where the text becomes too deep: PyYAML takes minutes for what is thousands deep."""
+
+    depth = 0
+
+    def compose_node(self, parent, index):
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _composed(text):
+    """(loader, the node of a YAML text), of which each alias stands for little."""
+    loader = _Loader(text)
+    node = loader.get_single_node()
     known = {}
 
     def measure(node):
@@ -158,11 +185,9 @@ def check_yaml(text):
             known[id(node)] = values, height
         return known[id(node)]
 
-    if len(text) > LARGEST_YAML:
-        raise ValueError(f"it has more than {LARGEST_YAML} bytes")
-    # The nodes are kept, so that no two have one id.
-    for node in [*yaml.compose_all(text, Loader=yaml.SafeLoader)]:
+    if node:
         measure(node)
+    return loader, node
 
 
 def _without_duplicates(pairs):
