@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -115,7 +116,7 @@ class Session:
         self.device = devices.find(config.device.backend)
         self._kernels, self._threads = config.device.kernels, config.device.threads
         nn.set_default_context(self.device.context)
-        self.network = configuration.build(config.space)
+        self.network = _built(config, "space")
         self.space = listed(self.network)
         self.terminal.say(self.device.description)
         self.terminal.say(
@@ -180,7 +181,7 @@ def train(config, invocation):
     """Train, export and measure the architecture of a file."""
     session = Session(config, invocation)
     data = _data(config, session.network)
-    estimator = configuration.build(config.estimator)
+    estimator = _built(config, "estimator")
     source = str(config.architecture)
     architecture = Architecture.load(source)
     if architecture.space != session.space.name:
@@ -202,21 +203,52 @@ def train(config, invocation):
 def profile(config, invocation):
     """Measure what the latency table of this device lacks of a space."""
     session = Session(config, invocation)
-    estimator = configuration.build(config.estimator)
+    estimator = _built(config, "estimator")
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
 
 
 def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
-    for name, one in config.constraints.items():
-        missing = [key for key in ("estimator", "weight") if not (one or {}).get(key)]
+    for name, one in _section("constraints", config.constraints).items():
+        one = _section(f"constraints.{name}", one)
+        missing = [key for key in ("estimator", "weight") if not one.get(key)]
         if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
                 f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
                 f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
                 "the largest network's cost"
             )
-    return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
+    return {name: _built(one, "estimator") for name, one in config.constraints.items()}
+
+
+def _section(name, value):
+    if not OmegaConf.is_dict(value):
+        raise NnasError(f"{name}={one_line(value)}: it must be a mapping, as {{key: value}}; --cfg job shows it")
+    return value
+
+
+def _built(config, name):
+    """What a section describes by its _target_."""
+    made = configuration.build(_section(name, config.get(name)))
+    if isinstance(made, dict):
+        raise NnasError(f"{name}: it has no _target_, which says what is to be made; --cfg job shows it")
+    return made
+
+
+def _settings(config, name):
+    """What the configuration says of the search or of training."""
+    section = _section(name, config.get(name))
+    _section(f"{name}.solver", section.get("solver"))
+    return {**configuration.build(section), "task": _built(section, "task")}
+
+
+@contextmanager
+def _taking(name):
+    """A setting that nothing takes, or one that is missing, is the fault of a section of the configuration."""
+    try:
+        yield
+    except TypeError as error:
+        raise NnasError(f"{name}: {one_line(error)}; --cfg job shows what the configuration has") from error
 
 
 def _measuring(session, estimators):
@@ -227,7 +259,7 @@ def _measuring(session, estimators):
 
 
 def _data(config, network):
-    data = configuration.build(config.data)
+    data = _built(config, "data")
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
@@ -269,10 +301,12 @@ def _constraints(config, session, tables):
 
 def _search_loop(config, session, data, constraints):
     shared = {"communicator": session.communicator, "seed": config.seed}
-    objective = configuration.build(config.objective)
-    searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
-    settings = configuration.build(config.search)
-    return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+    make_searcher, objective = _built(config, "searcher"), _built(config, "objective")
+    settings = _settings(config, "search")
+    with _taking("searcher"):
+        searcher = make_searcher(session.space, constraints, objective, **shared)
+    with _taking("search"):
+        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 
 
 def _derive(session, run, loop, constraints):
@@ -316,17 +350,18 @@ def _follow(session, run, phase, names, loop, constraints=()):
 
 
 def _training(config, session, data, choices, weights=None):
-    settings = configuration.build(config.train)
-    return Training(
-        session.network,
-        choices,
-        data.retraining,
-        communicator=session.communicator,
-        seed=config.seed,
-        weights=weights,
-        kernels=session.kernels,
-        **settings,
-    )
+    settings = _settings(config, "train")
+    with _taking("train"):
+        return Training(
+            session.network,
+            choices,
+            data.retraining,
+            communicator=session.communicator,
+            seed=config.seed,
+            weights=weights,
+            kernels=session.kernels,
+            **settings,
+        )
 
 
 def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):

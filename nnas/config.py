@@ -131,7 +131,7 @@ def _explained(error, name, searchpath, overrides):
     for override in overrides:
         try:
             parsed = OverridesParser.create().parse_override(override)
-        except HydraException:
+        except (HydraException, ValueError, RecursionError):
             return f"{override}: it is not of the form key=value"
         key = parsed.key_or_group
         options = sorted(path.stem for path in (folder() / key).glob("*.yaml"))

