@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
 from nnas import config as configuration
-from nnas.checkpoint import read_arrays, write_arrays
+from nnas.checkpoint import read_weights, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
@@ -63,7 +63,13 @@ def run_command(arguments):
     except OmegaConfBaseException as error:
         return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
-        return _failed(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept")
+        return _failed(
+            f"{one_line(error.filename or 'file')}: {error.strerror or one_line(error)}; what was finished is kept: "
+            "when that is mended, the same command, with the same run_dir, goes on"
+        )
+    except (MemoryError, RecursionError) as error:
+        reason = "memory" if isinstance(error, MemoryError) else "room on the stack: something is nested too deep"
+        return _failed(f"there is not enough {reason} ({one_line(error)}); make the sizes in the command smaller")
     except KeyboardInterrupt as error:
         return _failed(
             "interrupted; what was finished is kept: the same command, with the same run_dir, goes on",
@@ -127,7 +133,7 @@ class Session:
     """What every command needs: the device, the space, a terminal, hooks and the processes."""
 
     def __init__(self, config, invocation):
-        check_positive_integer("seed", config.get("seed", 0), least=0)
+        check_positive_integer("seed", config.get("seed", 0), least=0, most=2**64 - 1)
         self.invocation = invocation
         self._held, self._run = ExitStack(), None
         self.communicator = communicators.find()
@@ -138,7 +144,7 @@ class Session:
         self._kernels, self._threads = config.device.kernels, config.device.threads
         self.hooks = _hooks(config)
         nn.set_default_context(self.device.context)
-        self.network = configuration.build(config.space)
+        self.network = _built(config, "space")
         self.space = listed(self.network)
         self.terminal.say(self.device.description)
         self.terminal.say(
@@ -214,16 +220,16 @@ def search(config, session):
 def train(config, session):
     """Train, export and measure the architecture of a file."""
     data = _data(config, session.network)
-    estimator = configuration.build(config.estimator)
+    estimator = _built(config, "estimator")
     source = str(config.architecture)
     architecture = Architecture.load(source)
     if architecture.space != session.space.name:
         raise NnasError(
             f"{source}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
-            f"space={architecture.space}"
+            f"space={shlex.quote(architecture.space)}"
         )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
-    weights = None if config.weights is None else read_arrays(str(config.weights), "a weights file")[0]
+    weights = None if config.weights is None else read_weights(str(config.weights), "a weights file")
     run = _find_run(config, session)
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
@@ -235,21 +241,52 @@ def train(config, session):
 
 def profile(config, session):
     """Measure what the latency table of this device lacks of a space."""
-    estimator = configuration.build(config.estimator)
+    estimator = _built(config, "estimator")
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
 
 
 def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
-    for name, one in config.constraints.items():
-        missing = [key for key in ("estimator", "weight") if not (one or {}).get(key)]
+    for name, one in _section("constraints", config.constraints).items():
+        one = _section(f"constraints.{name}", one)
+        missing = [key for key in ("estimator", "weight") if not one.get(key)]
         if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
                 f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
                 f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
                 "the largest network's cost"
             )
-    return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
+    return {name: _built(one, "estimator") for name, one in config.constraints.items()}
+
+
+def _section(name, value):
+    if not OmegaConf.is_dict(value):
+        raise NnasError(f"{name}={one_line(value)}: it must be a mapping, as {{key: value}}; --cfg job shows it")
+    return value
+
+
+def _built(config, name):
+    """What a section describes by its _target_."""
+    made = configuration.build(_section(name, config.get(name)))
+    if isinstance(made, dict):
+        raise NnasError(f"{name}: it has no _target_, which says what is to be made; --cfg job shows it")
+    return made
+
+
+def _settings(config, name):
+    """What the configuration says of the search or of training."""
+    section = _section(name, config.get(name))
+    _section(f"{name}.solver", section.get("solver"))
+    return {**configuration.build(section), "task": _built(section, "task")}
+
+
+@contextmanager
+def _taking(name):
+    """A setting that nothing takes, or one that is missing, is the fault of a section of the configuration."""
+    try:
+        yield
+    except TypeError as error:
+        raise NnasError(f"{name}: {one_line(error)}; --cfg job shows what the configuration has") from error
 
 
 def _measuring(session, estimators):
@@ -260,7 +297,7 @@ def _measuring(session, estimators):
 
 
 def _data(config, network):
-    data = configuration.build(config.data)
+    data = _built(config, "data")
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
@@ -342,10 +379,12 @@ def _constraints(config, session, tables):
 
 def _search_loop(config, session, data, constraints):
     shared = {"communicator": session.communicator, "seed": config.seed}
-    objective = configuration.build(config.objective)
-    searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
-    settings = configuration.build(config.search)
-    return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+    make_searcher, objective = _built(config, "searcher"), _built(config, "objective")
+    settings = _settings(config, "search")
+    with _taking("searcher"):
+        searcher = make_searcher(session.space, constraints, objective, **shared)
+    with _taking("search"):
+        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 
 
 def _derive(session, run, loop, constraints):
@@ -373,7 +412,13 @@ def _follow(session, run, phase, names, loop, constraints=()):
     if state is None:
         run.forget_records_of(names)
     else:
-        loop.restore(state)
+        try:
+            loop.restore(state)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NnasError(
+                f"the checkpoint in {run.checkpoint(phase)} is not of this search or training as it is now ({error!r}); "
+                "remove that folder to start the phase anew"
+            ) from error
         part = f" and {state['step']} steps" if state["step"] else ""
         session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}{part}")
     epoch = loop.upcoming.epoch - 1 if loop.upcoming else None
@@ -395,22 +440,23 @@ def _follow(session, run, phase, names, loop, constraints=()):
 
 
 def _training(config, session, data, choices, weights=None):
-    settings = configuration.build(config.train)
-    return Training(
-        session.network,
-        choices,
-        data,
-        communicator=session.communicator,
-        seed=config.seed,
-        weights=weights,
-        kernels=session.kernels,
-        **settings,
-    )
+    settings = _settings(config, "train")
+    with _taking("train"):
+        return Training(
+            session.network,
+            choices,
+            data,
+            communicator=session.communicator,
+            seed=config.seed,
+            weights=weights,
+            kernels=session.kernels,
+            **settings,
+        )
 
 
 def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):
     if run.weights.exists():
-        trained, _ = read_arrays(run.weights, "the weights of this run")
+        trained = read_weights(run.weights, "the weights of this run")
         training.set_weights(trained)
     else:
         _follow(session, run, "train", ("train",), training)

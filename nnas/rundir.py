@@ -10,8 +10,17 @@ from pathlib import Path
 import yaml
 
 from nnas import checkpoint
-from nnas.errors import NnasError, one_line
-from nnas.files import read_json, remove_leftovers, write_json, write_text
+from nnas.errors import NnasError
+from nnas.files import (
+    append_text,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_yaml,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 
 
 class RunFolder:
@@ -42,20 +51,19 @@ class RunFolder:
         records = self.records()
         if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
             self._keep_records(len(records))
-        with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_text(self.metrics, json.dumps(record) + "\n")
 
     def records(self):
         """The records of metrics.jsonl; a last line that was not written to its end is left out."""
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_bytes().split(b"\n")[:-1]
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise NnasError(
-                f"{self.metrics}: a line in it is damaged ({error}); remove that line, or the run folder"
-            ) from None
+        what = "the records of a run"
+        lines = read_bytes(self.metrics, what).split(b"\n")[:-1]
+        records = [parse_json(line, self.metrics, what) for line in lines]
+        for number, record in enumerate(records, start=1):
+            if not _is_record(record):
+                raise NnasError(f"{self.metrics}: line {number} is damaged; remove that line, or the run folder")
+        return records
 
     def save_checkpoint(self, phase, state):
         checkpoint.save(self.checkpoint(phase), {"records": len(self.records()), "state": state})
@@ -67,6 +75,9 @@ class RunFolder:
         state, notes = checkpoint.load(self.checkpoint(phase))
         if state is None:
             return None, notes
+        missing = state["records"] - len(self.records())
+        if missing > 0:
+            notes = [*notes, f"{self.metrics}: {missing} records of epochs before the checkpoint are missing"]
         self._keep_records(state["records"])
         return state["state"], notes
 
@@ -173,10 +184,7 @@ def _new_path(command):
 def _grown(run, config, growing):
     """The phases of what has grown, as it may, since the configuration in a folder; an error where another thing
     differs."""
-    try:
-        before = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise NnasError(f"{run.config}: it cannot be read ({one_line(error)}); choose another run_dir") from None
+    before = read_yaml(run.config, "the configuration of a run")
     old, new = dict(_leaves(before)), dict(_leaves(config))
     phases, different = set(), []
     for key in sorted(old.keys() | new.keys()):
@@ -209,6 +217,14 @@ def _check_inputs(run, inputs):
             f"run_dir={run.path}: what the run reads has changed since it began: {key} (there "
             f"{before.get(key, 'absent')}, now {now.get(key, 'absent')}); restore it, or choose another run_dir"
         )
+
+
+def _is_record(record):
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("phase"), str)
+        and all(type(record.get(key, 0)) in (int, float) for key in ("seconds", "validation_accuracy"))
+    )
 
 
 def _leaves(value, key=""):

@@ -112,5 +112,5 @@ class Training(EpochLoop):
         return {"weights": self.weights(), "update": self._update.state()}
 
     def _restore(self, state):
-        set_parameters(self._all, state["weights"], "the checkpoint")
+        self.set_weights(state["weights"])
         self._update.restore(state["update"])

@@ -1,5 +1,6 @@
 """Costs of architectures, by enumeration."""
 
+import hashlib
 import json
 from functools import cache
 from itertools import product
@@ -175,7 +176,21 @@ def damaged(change):
         "terms": [{"when": {}, "cost": 1.0, "label": "stem"}, {"when": {"e": "e1"}, "cost": 0.5, "label": "e = e1"}],
     }
     change(content)
-    return {"latency": content}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {"latency": {**content, "digest": digest}}
+
+
+def test_the_content_that_is_damaged_here_is_right_before(tmp_path):
+    (tmp_path / "costs.json").write_text(json.dumps(damaged(lambda c: None)))
+    assert load_costs(tmp_path / "costs.json")["latency"].cost({"e": "e1"}) == pytest.approx(1.65)
+
+
+def test_a_term_that_was_removed_is_no_cost_of_zero(tmp_path):
+    content = damaged(lambda c: None)
+    content["latency"]["terms"].pop()
+    (tmp_path / "costs.json").write_text(json.dumps(content))
+    with pytest.raises(NnasError, match="costs.json: its costs are not those that were written"):
+        load_costs(tmp_path / "costs.json")
 
 
 @pytest.mark.parametrize(
