@@ -416,7 +416,7 @@ def _follow(session, run, phase, names, loop, constraints=()):
             loop.restore(state)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise NnasError(
-                f"the checkpoint in {run.checkpoint(phase)} is not of this search or training as it is now ({error!r}); "
+                f"the checkpoint in {run.checkpoint(phase)} is not of this {phase} as it is now ({error!r}); "
                 "remove that folder to start the phase anew"
             ) from error
         part = f" and {state['step']} steps" if state["step"] else ""
