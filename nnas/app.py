@@ -143,7 +143,7 @@ class Session:
 def search(config, invocation):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
     session = Session(config, invocation)
-    data = _data(config, session.network)
+    data = _data(config, session)
     estimators = _estimators(config)
     run, settings = _find_run(config)
     start = time.monotonic()
@@ -173,7 +173,7 @@ def search(config, invocation):
 def train(config, invocation):
     """Train, export and measure the architecture of a file."""
     session = Session(config, invocation)
-    data = _data(config, session.network)
+    data = _data(config, session)
     estimator = configuration.build(config.estimator)
     source = str(config.architecture)
     architecture = Architecture.load(source)
@@ -220,14 +220,16 @@ def _measuring(session, estimators):
     return latencies[0] if latencies[0].measures_here else None
 
 
-def _data(config, network):
-    data = configuration.build(config.data)
+def _data(config, session):
+    data, network = configuration.build(config.data), session.network
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
             f"{network.input_shape} in {network.classes} classes; set space.input_shape and space.classes, or choose "
             "other data"
         )
+    for notice in data.notices:
+        session.terminal.warn(notice)
     return data
 
 
@@ -313,6 +315,7 @@ def _training(config, session, data, choices, weights=None):
         seed=config.seed,
         weights=weights,
         kernels=session.kernels,
+        augmentation=data.augmentation,
         **settings,
     )
 

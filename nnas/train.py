@@ -19,7 +19,7 @@ class Training(EpochLoop):
 
     network: a space. choices: of its architecture. split: the training samples. solver: {make_solver, learning_rate,
     weight_decay, clip_norm}. weights: {name: array} to start from, or None for the initial ones of the seed.
-    kernels: as in layers.Mode.
+    kernels: as in layers.Mode. augmentation: as in classifier.ClassifierGraph.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Training(EpochLoop):
         seed,
         weights=None,
         kernels=None,
+        augmentation=None,
     ):
         check_positive_integer("train.epochs", epochs, least=0)
         super().__init__(epochs, TrainingBatches(split, micro_batch, micro_batches, seed, "train"))
@@ -43,7 +44,7 @@ class Training(EpochLoop):
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
-            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch)
+            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()
