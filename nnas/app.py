@@ -75,17 +75,21 @@ class Invocation:
     config_dir: str
     overrides: list
 
-    def variant(self, name, *changes, keep=None):
-        """A command line like this one with another command and changes, as it works from where the user stands.
-
-        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+    def kept(self, keep=None, changes=()):
+        """The overrides of these sections (None: all), but for run_dir and what is changed."""
         changed = {change.partition("=")[0] for change in changes} | {"run_dir"}
-        kept = [
-            shlex.quote(override)
+        return [
+            override
             for override in self.overrides
             if override.lstrip("+~").partition("=")[0] not in changed
             and (keep is None or re.split(r"[.=@]", override.lstrip("+~"))[0] in keep)
         ]
+
+    def variant(self, name, *changes, keep=None):
+        """A command line like this one with another command and changes, as it works from where the user stands.
+
+        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+        kept = [shlex.quote(override) for override in self.kept(keep, changes)]
         config_dir = [f"--config-dir={self.config_dir}"] if self.config_dir else []
         if os.path.basename(sys.argv[0]) == "main.py":
             inside = sys.executable.startswith(os.getcwd() + os.sep)
@@ -392,7 +396,11 @@ def _next_commands(config, session, run, constraints):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     sections = ("space", "data", "device", "table", "seed", "train", "solver")
-    commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
+    changes = f"architecture={run.architecture}", longer
+    composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
+    # An experiment has a space and data of its own, which the command `train` does not know.
+    is_same = (composed.space, composed.data) == (config.space, config.data)
+    commands = [invocation.variant("train", *changes, keep=sections)] if is_same else []
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
         commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]

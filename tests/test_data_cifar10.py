@@ -92,7 +92,7 @@ def test_both_versions_are_read(tmp_path, members):
     path = archive(tmp_path / "cifar.tar.gz", members(content))
     data = Cifar10(path, validation=10, checksum=None)
     assert (data.shape, data.classes) == ((3, 32, 32), 10)
-    assert [len(getattr(data, split)) for split in ("training", "retraining", "validation", "test")] == [90, 100, 10, 20]
+    assert [len(split) for split in (data.training, data.retraining, data.validation, data.test)] == [90, 100, 10, 20]
     images, labels = pixels_of(data, "test")
     expected, known = content["test_batch"]
     np.testing.assert_array_equal(images.reshape(ROWS, -1), expected)

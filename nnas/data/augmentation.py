@@ -65,8 +65,8 @@ class RandomResizedCrop:
 
     def __call__(self, x):
         column = (x.shape[0], 1)
-        area = F.rand(self._least_area, 1, shape=column)
-        ratio = F.exp(F.rand(-self._log_ratio, self._log_ratio, shape=column)) if self._log_ratio else 1
+        area = 1 - (1 - self._least_area) * F.rand(shape=column)
+        ratio = F.exp(self._log_ratio * F.rand(-1, 1, shape=column))
         # Sides as shares of the image's, of any shape: with H != W the ratio is that to the image's own.
         width, height = F.minimum_scalar((area * ratio) ** 0.5, 1), F.minimum_scalar((area / ratio) ** 0.5, 1)
         zero = F.constant(0, column)
