@@ -397,10 +397,14 @@ def _next_commands(config, session, run, constraints):
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     sections = ("space", "data", "device", "table", "seed", "train", "solver")
     changes = f"architecture={run.architecture}", longer
-    composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
-    # An experiment has a space and data of its own, which the command `train` does not know.
-    is_same = (composed.space, composed.data) == (config.space, config.data)
-    commands = [invocation.variant("train", *changes, keep=sections)] if is_same else []
+    commands = []
+    try:
+        composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
+        # An experiment has a space and data of its own, which the command `train` does not know.
+        if (composed.space, composed.data) == (config.space, config.data):
+            commands = [invocation.variant("train", *changes, keep=sections)]
+    except NnasError:
+        pass  # an override that `train` has no key for
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
         commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]

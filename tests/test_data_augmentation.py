@@ -95,7 +95,7 @@ def test_cutout_covers_a_square_around_any_pixel(coordinates, size):
 def test_random_resized_crop_is_of_the_area_and_ratio_that_are_asked_for():
     size = 32
     rows, columns = np.mgrid[0:size, 0:size]
-    images = np.broadcast_to(np.stack([rows, columns]), (256, 2, size, size)).astype(np.float32)
+    images = np.broadcast_to(np.stack([rows, columns]) + 100.0, (256, 2, size, size)).astype(np.float32)
     y = built(RandomResizedCrop(0.25, 2), images)
     found = np.concatenate([drawn(y, place) for place in range(4)])
     # Sides by the inner half, since at the edges the outermost pixels are repeated.
@@ -109,8 +109,8 @@ def test_random_resized_crop_is_of_the_area_and_ratio_that_are_asked_for():
     assert abs(np.median(area[~cut]) - 0.5) < 0.06
     # Parts lie everywhere inside, and nothing is filled in.
     middle = found[:, :, size // 2, size // 2]
-    assert middle.min() < 12 and middle.max() > 20
-    assert found.min() >= 0 and found.max() <= size - 1
+    assert middle.min() < 112 and middle.max() > 120
+    assert found.min() >= 99.999 and found.max() <= 100 + size - 0.999
     whole = drawn(built(RandomResizedCrop(1, 1), images))
     np.testing.assert_allclose(whole, images, atol=1e-4)
 

@@ -176,6 +176,8 @@ def test_nothing_in_a_pickle_is_called(tmp_path, monkeypatch, protocol, function
         [1],
         {"data": 1.5},
         {"data": np.zeros(3, np.float32)},
+        {"data": np.zeros(3, np.int8)},
+        {"data": np.zeros(3, bool)},
         {"data": np.array([{}])},
         {1: "a"},
         {"a": {2: "b"}},
@@ -187,6 +189,27 @@ def test_nothing_in_a_pickle_is_called(tmp_path, monkeypatch, protocol, function
 def test_other_values_are_refused(value):
     with pytest.raises(Refused):
         read_pickled_arrays(pickled(value), "here")
+
+
+NAMES = b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\nndarray\n", b"cnumpy\ndtype\n"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        NAMES[1] + b"K\x03\x85R",  # ndarray(3)
+        NAMES[2] + b"U\x01OK\x00K\x01\x87R",  # the type of objects
+        NAMES[0] + NAMES[2] + b"K\x00\x85U\x01b\x87R",  # an array of another class
+        NAMES[0] + b"U\x0dnumpy ndarrayK\x00\x85U\x01b\x87R",  # a string where the class belongs
+        b"U\x0bnumpy dtypeU\x02u1K\x00K\x01\x87R",  # a string is called
+        NAMES[0] + NAMES[1] + b"K\x00\x85U\x01b\x87R",  # an array without content
+        NAMES[0] + NAMES[1] + b"K\x00\x85U\x01b\x87R}b",  # the state of an array is no tuple
+        b"}K\x01b",  # the state of a dictionary
+    ],
+)
+def test_names_of_arrays_make_nothing_but_arrays_of_bytes(made):
+    with pytest.raises(Refused):
+        read_pickled_arrays(b"\x80\x02}U\x04data" + made + b"s.", "here")
 
 
 def test_damaged_pickles_are_errors_of_one_line():

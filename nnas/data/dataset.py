@@ -213,12 +213,9 @@ def _kept_normalization(samples, indices, digest):
 
 
 def _measured(samples, indices):
-    count, total, squares, shift = 0, 0.0, 0.0, None
+    count, total, squares = 0, 0.0, 0.0
     for start in bar(range(0, len(indices), CHUNK), "mean and deviation"):
         images = samples.read(indices[start : start + CHUNK]).astype(np.float64)
-        # Numbers far from 0 would lose their deviation in the difference of two large sums.
-        shift = images[0].mean(axis=(1, 2), keepdims=True) if shift is None else shift
-        images -= shift
         count += len(images)
         total = total + images.sum(axis=(0, 2, 3))
         squares = squares + (images**2).sum(axis=(0, 2, 3))
@@ -226,6 +223,5 @@ def _measured(samples, indices):
     mean = total / pixels
     deviation = np.sqrt(np.maximum(squares / pixels - mean**2, 0))
     deviation[deviation < 1e-8 * samples.divisor] = samples.divisor  # a channel that is the same everywhere
-    mean = mean + shift[:, 0, 0]
     divisor = samples.divisor
     return Normalization(divisor, (mean / divisor).tolist(), (deviation / divisor).tolist(), count)
