@@ -483,6 +483,9 @@ def test_hdf5_without_a_channel_and_with_a_column_of_labels(tmp_path):
         ({"training": "flat.h5"}, r"flat.h5: x has \(30, 108\)"),
         ({"training": "short.h5"}, "short.h5: x has 30 images, y 29 labels"),
         ({"test": "other.h5"}, "other.h5: images of"),
+        ({"training": "words.h5"}, "words.h5: x has 30 images, y 30 labels"),
+        ({"training": "infinite.h5"}, "no finite numbers"),
+        ({"training": 5}, "data.training=5"),
         ({"classes": 2}, "label 2, but data.classes=2"),
         ({"classes": 1}, "data.classes=1"),
     ],
@@ -494,6 +497,10 @@ def test_wrong_hdf5_is_named(tmp_path, monkeypatch, changes, named):
     h5("flat.h5", images.reshape(30, -1), labels)
     h5("short.h5", images, labels[:29])
     h5("other.h5", images.astype(np.float32), labels)
+    h5("words.h5", images, np.array([b"a"] * 30))
+    infinite = images.astype(np.float32)
+    infinite[:20, 0, 0, 0] = np.inf
+    h5("infinite.h5", infinite, labels)
     Path("text.h5").write_text("x")
     with pytest.raises(NnasError, match=named):
         Hdf5(**{"training": "a.h5", "validation": 5, "test": 5, **changes})

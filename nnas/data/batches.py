@@ -29,16 +29,17 @@ class TrainingBatches:
         self._seed = seed
         self.steps = ceil(len(split) / (micro_batch * micro_batches))
         self._thread = ThreadPoolExecutor(1, "batches")
-        self._shuffled = None, None
+        self._order = None, None
         self._next = None, None
 
     def order(self, phase, epoch):
         """The sample indices of an epoch's updates: (steps, micro_batches, micro_batch)."""
-        epoch_kept, shuffled = self._shuffled
+        epoch_kept, order = self._order
         if epoch_kept != (phase, epoch):
             shuffled = generator(self._seed, phase, epoch).permutation(len(self._split))
-            self._shuffled = (phase, epoch), shuffled
-        return np.resize(shuffled, (self.steps, self._micro_batches, self._micro_batch))
+            order = np.resize(shuffled, (self.steps, self._micro_batches, self._micro_batch))
+            self._order = (phase, epoch), order
+        return order
 
     def step(self, phase, epoch, step):
         """The micro-batches of one update: a list of (images, labels)."""

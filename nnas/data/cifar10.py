@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnas.data.dataset import DataSet, split_sizes
+from nnas.data.dataset import DataSet, checked_size
 from nnas.data.download import check_md5, fetched
 from nnas.data.pickled_arrays import read_pickled_arrays
 from nnas.data.samples import ArraySamples, checked_labels
@@ -44,7 +44,7 @@ class Cifar10(DataSet):
                 check_md5(
                     archive, possible, f"data.path={path}", "get it anew, or take it as it is by data.checksum=null"
                 )
-        held_out = split_sizes(validation, None, {"test"})
+        held_out = {"validation": checked_size("validation", validation)}
         images, labels, counts = _read(archive)
         labels, classes = checked_labels(labels, 10, archive)
         super().__init__(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from nnas.data.bars import bar
-from nnas.data.dataset import DataSet, is_number, split_sizes
+from nnas.data.dataset import DataSet, origins_and_sizes
 from nnas.data.images import EXTENSIONS, MiddleView, image_shape
 from nnas.data.samples import ArraySamples, checked_labels, file_samples
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
@@ -26,9 +26,7 @@ class CsvFiles(DataSet):
     ):
         if classes is not None:
             check_positive_integer("data.classes", classes, least=2)
-        files = {"training": training, "validation": validation, "test": test}
-        files = {name: value for name, value in files.items() if value is not None and not is_number(value)}
-        held_out = split_sizes(validation, test, files)
+        files, held_out = origins_and_sizes(training, validation, test)
         tables = {name: _Table(Path(path), x, y) for name, path in files.items()}
         everything = [row for table in tables.values() for row in table.rows]
         labels, classes = checked_labels([row.label for row in everything], classes, training)

@@ -1,6 +1,7 @@
 """What the data sets of files share: splits, normalization, and the description of their content."""
 
 import hashlib
+import os
 from contextlib import suppress
 
 import numpy as np
@@ -109,26 +110,24 @@ def chained(augmentation):
     return apply if functions else None
 
 
-def split_sizes(validation, test, origins):
-    """{split: number or share} of the splits that are not among the origins, the splits with files of their own.
+def origins_and_sizes(training, validation, test):
+    """({split: where its own samples lie}, {split: number or share of the training samples}) of what a user gives.
 
-    The test split comes first, and is then the same for any number of validation samples."""
-    held_out = {}
-    for name, value in (("test", test), ("validation", validation)):
-        if name in origins:
-            continue
-        if value is None:
-            raise NnasError(f"data.{name} is not given; give samples of its own, a number of samples, or a share")
-        if isinstance(value, float):
-            check_number(f"data.{name}", value, 0, 1, open_below=True)
-        else:
-            check_positive_integer(f"data.{name}", value)
-        held_out[name] = value
-    return held_out
+    The test split comes first among the sizes, and is then the same for any number of validation samples."""
+    given = {"training": training, "validation": validation, "test": test}
+    origins = {name: value for name, value in given.items() if isinstance(value, (str, os.PathLike))}
+    if "training" not in origins:
+        raise NnasError(f"data.training={training}: it must be the place of the training samples")
+    return origins, {name: checked_size(name, given[name]) for name in ("test", "validation") if name not in origins}
 
 
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def checked_size(split, value):
+    """A number of samples, or a share of them as a float."""
+    if isinstance(value, float):
+        return check_number(f"data.{split}", value, 0, 1, open_below=True)
+    if value is None:
+        raise NnasError(f"data.{split} is not given; give samples of its own, a number of samples, or a share")
+    return check_positive_integer(f"data.{split}", value)
 
 
 def _groups(digests):
@@ -219,6 +218,8 @@ def _measured(samples, indices):
         count += len(images)
         total = total + images.sum(axis=(0, 2, 3))
         squares = squares + (images**2).sum(axis=(0, 2, 3))
+    if not np.isfinite(squares).all():
+        raise NnasError("the training images have values that are no finite numbers; mend or remove those images")
     pixels = count * images.shape[2] * images.shape[3]
     mean = total / pixels
     deviation = np.sqrt(np.maximum(squares / pixels - mean**2, 0))

@@ -5,7 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from nnas.data.dataset import DataSet, is_number, split_sizes
+from nnas.data.dataset import DataSet, origins_and_sizes
 from nnas.data.samples import IN_MEMORY_BYTES, ArraySamples, checked_labels, digest
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 
@@ -22,9 +22,7 @@ class Hdf5(DataSet):
     def __init__(self, training, validation, test, x="x", y="y", classes=None, split_seed=0, augmentation=()):
         if classes is not None:
             check_positive_integer("data.classes", classes, least=2)
-        files = {"training": training, "validation": validation, "test": test}
-        files = {name: value for name, value in files.items() if value is not None and not is_number(value)}
-        held_out = split_sizes(validation, test, files)
+        files, held_out = origins_and_sizes(training, validation, test)
         opened = {name: _opened(Path(path), x, y) for name, path in files.items()}
         images = [pair[0] for pair in opened.values()]
         for path, one in zip(files.values(), images, strict=True):
@@ -93,6 +91,8 @@ def _opened(path, x, y):
         raise NnasError(
             f"{path}: {x} has {images.shape} {images.dtype}; it must be numbers of (n, C, H, W) or (n, H, W)"
         )
-    if labels.size != len(images):
-        raise NnasError(f"{path}: {x} has {len(images)} images, {y} {labels.size} labels; each image needs one")
+    if labels.size != len(images) or labels.dtype.kind not in "iufb":
+        raise NnasError(
+            f"{path}: {x} has {len(images)} images, {y} {labels.size} labels ({labels.dtype}); each image needs a number"
+        )
     return images, labels.reshape(-1)

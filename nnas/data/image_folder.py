@@ -1,8 +1,10 @@
 """Images in folders, one folder for each class."""
 
+import os
 from pathlib import Path
 
-from nnas.data.dataset import DataSet, is_number, split_sizes
+from nnas.data.bars import bar
+from nnas.data.dataset import DataSet, origins_and_sizes
 from nnas.data.images import EXTENSIONS, MiddleView
 from nnas.data.samples import checked_labels, file_samples
 from nnas.errors import NnasError, check_number, check_positive_integer
@@ -40,11 +42,7 @@ class ImageFolder(DataSet):
         if channels not in (1, 3):
             raise NnasError(f"data.channels={channels}: it must be 1 (grey) or 3 (RGB)")
         check_number("data.scale", scale, 1)
-        folders = {"training": training, "validation": validation, "test": test}
-        folders = {name: value for name, value in folders.items() if value is not None and not is_number(value)}
-        if "training" not in folders:
-            raise NnasError(f"data.training={training}: it must be a folder in {path}, or '.' for itself")
-        held_out = split_sizes(validation, test, folders)
+        folders, held_out = origins_and_sizes(training, validation, test)
         names, found, notices = _listed(Path(path), folders)
         paths = [one for files in found.values() for one, _ in files]
         labels, classes = checked_labels([label for files in found.values() for _, label in files], len(names), path)
@@ -82,11 +80,13 @@ def _listed(root, folders):
                 f"{classes[unknown[0]]}: there is no such class among the training images; add or remove it"
             )
         files, left_out = [], []
-        for name in classes:
-            entries = sorted(one for one in classes[name].rglob("*") if one.is_file())
-            images = [one for one in entries if one.suffix.lower() in EXTENSIONS]
-            left_out += [one for one in entries if one.suffix.lower() not in EXTENSIONS]
-            files += [(one, names.index(name)) for one in images]
+        for label, name in enumerate(bar(names, f"listing {root / folder}")):
+            # Strings: a million of Path objects would take half a gigabyte.
+            inside = os.walk(classes[name], followlinks=True) if name in classes else ()
+            entries = sorted(os.path.join(place, one) for place, _, found_there in inside for one in found_there)
+            images = [one for one in entries if one.lower().endswith(EXTENSIONS)]
+            left_out += [one for one in entries if not one.lower().endswith(EXTENSIONS)]
+            files += [(one, label) for one in images]
             if not images and split == "training":
                 raise NnasError(
                     f"{classes[name]}: the class has no image ({', '.join(EXTENSIONS)}); add some or remove it"
