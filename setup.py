@@ -29,6 +29,7 @@ setup(
         "hydra-core>=1.3,<1.4",
         "omegaconf>=2.3,<2.4",
         "h5py>=3.8",
+        "pillow>=9.1",
         "scikit-learn>=1.3",
         "tqdm>=4.60",
     ],

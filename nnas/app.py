@@ -108,17 +108,21 @@ class Invocation:
         config_dir = self.config_dir and os.path.abspath(self.config_dir)
         return {"name": self.name, "config_dir": config_dir, "overrides": self.overrides}
 
-    def variant(self, name, *changes, keep=None):
-        """A command line like this one with another command and changes, as it works from where the user stands.
-
-        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+    def kept(self, keep=None, changes=()):
+        """The overrides of these sections (None: all), but for run_dir and what is changed."""
         changed = {change.partition("=")[0] for change in changes} | {"run_dir"}
-        kept = [
-            shlex.quote(override)
+        return [
+            override
             for override in self.overrides
             if override.lstrip("+~").partition("=")[0] not in changed
             and (keep is None or re.split(r"[.=@]", override.lstrip("+~"))[0] in keep)
         ]
+
+    def variant(self, name, *changes, keep=None):
+        """A command line like this one with another command and changes, as it works from where the user stands.
+
+        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+        kept = [shlex.quote(override) for override in self.kept(keep, changes)]
         config_dir = [f"--config-dir={self.config_dir}"] if self.config_dir else []
         if os.path.basename(sys.argv[0]) == "main.py":
             inside = sys.executable.startswith(os.getcwd() + os.sep)
@@ -190,7 +194,7 @@ class Session:
 
 def search(config, session):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
-    data = _data(config, session.network)
+    data = _data(config, session)
     estimators = _estimators(config)
     run = _find_run(config, session)
     start = time.monotonic()
@@ -219,7 +223,7 @@ def search(config, session):
 
 def train(config, session):
     """Train, export and measure the architecture of a file."""
-    data = _data(config, session.network)
+    data = _data(config, session)
     estimator = _built(config, "estimator")
     source = str(config.architecture)
     architecture = Architecture.load(source)
@@ -296,14 +300,16 @@ def _measuring(session, estimators):
     return latencies[0] if latencies[0].measures_here else None
 
 
-def _data(config, network):
-    data = _built(config, "data")
+def _data(config, session):
+    data, network = _built(config, "data"), session.network
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
             f"{network.input_shape} in {network.classes} classes; set space.input_shape and space.classes, or choose "
             "other data"
         )
+    for notice in data.notices:
+        session.terminal.warn(notice)
     return data
 
 
@@ -528,7 +534,15 @@ def _next_commands(config, session, run, constraints):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     sections = ("space", "data", "device", "table", "seed", "train", "solver")
-    commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
+    changes = f"architecture={run.architecture}", longer
+    commands = []
+    try:
+        composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
+        # An experiment has a space and data of its own, which the command `train` does not know.
+        if (composed.space, composed.data) == (config.space, config.data):
+            commands = [invocation.variant("train", *changes, keep=sections)]
+    except NnasError:
+        pass  # an override that `train` has no key for
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
         commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]

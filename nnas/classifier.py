@@ -73,12 +73,15 @@ class Classification:
 
 
 class ClassifierGraph:
-    """A network built once for a micro-batch of fixed size, in nnabla's current parameter scope."""
+    """A network built once for a micro-batch of fixed size, in nnabla's current parameter scope.
 
-    def __init__(self, network, decide, mode, task, batch):
+    augmentation: a function of the images (N, C, H, W), used where mode.training, or None."""
+
+    def __init__(self, network, decide, mode, task, batch, augmentation=None):
         self.images = nn.Variable((batch, *network.input_shape))
         self.labels = nn.Variable((batch, task.label_columns))
-        self.outputs = network(self.images, decide, mode)
+        images = augmentation(self.images) if augmentation is not None and mode.training else self.images
+        self.outputs = network(images, decide, mode)
         self.loss = task.loss(self.outputs, self.labels)
         # The logits are needed by both the loss and the errors.
         self.outputs.logits.persistent = self.loss.persistent = True

@@ -18,12 +18,12 @@ from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
 class Supernet:
     """All architectures of a space over shared weights: one graph to train a path and one to evaluate it."""
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None):
+    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None):
         self._decide = Sampled()
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
-            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch)
+            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
@@ -45,10 +45,10 @@ class Supernet:
 class Search(EpochLoop):
     """Alternates weight updates on sampled paths with updates of the searcher.
 
-    data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
-    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training.
-    validate_every: after how many epochs the best architecture is evaluated on the whole validation split, or None.
-    kernels: as in layers.Mode.
+    data: has the splits training and validation, and an augmentation or None. warmup_epochs: for the weights alone,
+    before `epochs` in which the searcher makes an update after every `steps_per_update` weight updates. solver: as in
+    train.Training. validate_every: after how many epochs the best architecture is evaluated on the whole validation
+    split, or None. kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Search(EpochLoop):
                 "the searcher would never make one; take a smaller one"
             )
         self.searcher = searcher
-        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed, kernels)
+        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed, kernels, data.augmentation)
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch

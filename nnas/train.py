@@ -19,11 +19,11 @@ SPLITS = ("retraining", "training")
 class Training(EpochLoop):
     """SGD on one architecture, with a cosine schedule over all epochs.
 
-    network: a space. choices: of its architecture. data: its split named `split` is trained on: 'retraining' (the
-    training and the validation samples) or 'training'. solver: {make_solver, learning_rate, weight_decay, clip_norm,
-    schedule}. validate_every: after how many epochs the validation split is looked at, or None; that needs
-    split='training'. weights: {name: array} to start from, or None for the initial ones of the seed. kernels: as in
-    layers.Mode.
+    network: a space. choices: of its architecture. data: its split named `split` is trained on, with its augmentation:
+    'retraining' (the training and the validation samples) or 'training'. solver: {make_solver, learning_rate,
+    weight_decay, clip_norm, schedule}. validate_every: after how many epochs the validation split is looked at, or
+    None; that needs split='training'. weights: {name: array} to start from, or None for the initial ones of the seed.
+    kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Training(EpochLoop):
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
-            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch)
+            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()

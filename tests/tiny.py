@@ -39,6 +39,7 @@ def patterns():
     return SimpleNamespace(
         shape=SHAPE,
         classes=CLASSES,
+        augmentation=None,
         training=Patterns(19, 1, True),
         retraining=Patterns(30, 2, True),
         validation=Patterns(11, 3, False),
