@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import nnabla as nn
 import numpy as np
@@ -31,6 +31,7 @@ from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.rundir import find_run, start_run
 from nnas.search import Search
+from nnas.searchers.base import Searcher
 from nnas.space import Architecture
 from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
 from nnas.train import Training
@@ -145,6 +146,7 @@ def search(config, invocation):
     session = Session(config, invocation)
     data = _data(config, session.network)
     estimators = _estimators(config)
+    make_searcher = _searcher(config)
     run, settings = _find_run(config)
     start = time.monotonic()
     if run.costs.exists():
@@ -153,7 +155,7 @@ def search(config, invocation):
         tables = {name: session.price(estimator) for name, estimator in estimators.items()}
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
-    loop = _search_loop(config, session, data, constraints)
+    loop = _search_loop(config, session, data, constraints, make_searcher)
     _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
     _start_run(session, run, settings)
     session.space.save(run.space)
@@ -203,12 +205,12 @@ def profile(config, invocation):
 def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
     for name, one in config.constraints.items():
-        missing = [key for key in ("estimator", "weight") if not (one or {}).get(key)]
+        missing = "" if (one or {}).get("estimator") else "estimator"
         if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
-                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
-                f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
-                "the largest network's cost"
+                f"constraints.{name}: {missing or 'bound or fraction'} is not given; a constraint has an estimator (as "
+                f"+estimator@constraints.{name}.estimator=macs), a bound or a fraction of the largest network's cost, "
+                "and perhaps a weight"
             )
     return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
 
@@ -253,7 +255,8 @@ def _constraints(config, session, tables):
     found = []
     for name, one in config.constraints.items():
         session.terminal.say(costs_text(name, tables[name]))
-        made, warning = constraint(session.space, name, tables[name], one.get("bound"), one.get("fraction"), one.weight)
+        bound, fraction, weight = (one.get(key) for key in ("bound", "fraction", "weight"))
+        made, warning = constraint(session.space, name, tables[name], bound, fraction, weight)
         if warning:
             session.terminal.warn(warning)
         session.terminal.say(f"{name}: bound {made.bound:.4g} {made.costs.unit}")
@@ -261,10 +264,23 @@ def _constraints(config, session, tables):
     return found
 
 
-def _search_loop(config, session, data, constraints):
+def _searcher(config):
+    """A function of (space, constraints, communicator, seed) to the searcher; whether it takes the objective is checked
+    here, before anything is measured."""
+    make, objective = configuration.build(config.searcher), configuration.build(config.objective)
+    made = getattr(make, "func", None)
+    if not (isinstance(made, type) and issubclass(made, Searcher)):
+        raise NnasError(
+            f"searcher._target_={config.searcher.get('_target_')}: it must be a class made of nnas.searchers.base."
+            "Searcher, with _partial_: true beside it"
+        )
+    made.check_objective(objective)
+    return partial(make, objective=objective)
+
+
+def _search_loop(config, session, data, constraints, make_searcher):
     shared = {"communicator": session.communicator, "seed": config.seed}
-    objective = configuration.build(config.objective)
-    searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
+    searcher = make_searcher(session.space, constraints, **shared)
     settings = configuration.build(config.search)
     return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 

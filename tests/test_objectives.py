@@ -120,7 +120,6 @@ def test_a_bound_as_a_fraction_of_the_largest(random):
         (None, "half", 1.0, "fraction"),
         (2.0, None, -1, "weight"),
         (2.0, None, "much", "weight"),
-        (2.0, None, None, "weight"),
     ],
 )
 def test_wrong_bounds_and_weights_are_named(bound, fraction, weight, named):
