@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from tiny import Judge, objective_of
 
 import nnas
 from nnas import config as configuration
@@ -46,7 +47,7 @@ def plain(command):
 
 
 def test_there_are_commands_and_options():
-    assert set(COMMANDS) >= {"proxyless", "profile", "train"}
+    assert set(COMMANDS) >= {"proxyless", "proxyless_gradient", "random", "profile", "train"}
     assert {"space", "data", "searcher", "objective", "estimator", "solver"} <= {group for group, _ in OPTIONS}
     assert set(configuration.commands()) == set(COMMANDS)
 
@@ -59,6 +60,13 @@ def test_every_command_composes_and_names_what_it_runs(command):
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
     )
+
+
+def test_the_yardstick_has_the_same_budget():
+    """Random search differs from the main job by nothing but the searcher, and judges as many architectures."""
+    main, other = (OmegaConf.to_container(plain(command)) for command in ("proxyless", "random"))
+    assert main.pop("searcher")["samples"] == other.pop("searcher")["samples"]
+    assert main == other
 
 
 @pytest.mark.parametrize("option", options("space"))
@@ -87,15 +95,17 @@ def test_data_builds_and_fits_the_default_space(option):
 def test_searchers_build_and_make_a_step(option):
     space = listed(build(composed("space", "mobilenet_small")))
     one = Constraint("latency", Costs("ms", (Term((), 1.0, "all"),)), 2.0, 1.0)
-    objective = build(plain("proxyless").objective)
-    searcher = build(composed("searcher", option))(space, [one], objective, communicator=Alone(), seed=0)
-    searcher.step(lambda choices: 0.5)
+    make = build(composed("searcher", option))
+    searcher = make(space, [one], objective_of(make), communicator=Alone(), seed=0)
+    searcher.step(Judge(searcher, lambda choices: 0.5))
     assert space.check(searcher.best())
 
 
 @pytest.mark.parametrize("option", options("objective"))
 def test_objectives_build(option):
-    assert build(composed("objective", option))(0.5, {}, []) == 0.5
+    objective = build(composed("objective", option))
+    assert objective(0.5, {}, []) in (0.5, (0.5, 1.0, {}))
+    assert option in type(objective).names(), "errors name it"
 
 
 @pytest.mark.parametrize("option", options("estimator"))
@@ -202,7 +212,7 @@ def test_both_ways_in_have_one_grammar(arguments, expected):
 
 @pytest.mark.parametrize("arguments", [[], ["seed=1"]])
 def test_no_command_is_an_error_that_lists_them(arguments):
-    with pytest.raises(NnasError, match="no command is given.*profile, proxyless, train"):
+    with pytest.raises(NnasError, match="no command is given.*profile, proxyless, .*, train"):
         parse(arguments)
 
 
