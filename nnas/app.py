@@ -36,6 +36,7 @@ from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
+from nnas.searchers.base import Searcher
 from nnas.space import Architecture
 from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
 from nnas.train import Training
@@ -196,6 +197,7 @@ def search(config, session):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
     data = _data(config, session)
     estimators = _estimators(config)
+    make_searcher = _searcher(config)
     run = _find_run(config, session)
     start = time.monotonic()
     if run.costs.exists():
@@ -204,7 +206,7 @@ def search(config, session):
         tables = {name: session.price(estimator) for name, estimator in estimators.items()}
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
-    loop = _search_loop(config, session, data, constraints)
+    loop = _search_loop(config, session, data, constraints, make_searcher)
     _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
     _start_run(config, session, run, {"data": _described(data)})
     session.space.save(run.space)
@@ -253,12 +255,12 @@ def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
     for name, one in _section("constraints", config.constraints).items():
         one = _section(f"constraints.{name}", one)
-        missing = [key for key in ("estimator", "weight") if not one.get(key)]
+        missing = "" if one.get("estimator") else "estimator"
         if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
-                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
-                f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
-                "the largest network's cost"
+                f"constraints.{name}: {missing or 'bound or fraction'} is not given; a constraint has an estimator (as "
+                f"+estimator@constraints.{name}.estimator=macs), a bound or a fraction of the largest network's cost, "
+                "and perhaps a weight"
             )
     return {name: _built(one, "estimator") for name, one in config.constraints.items()}
 
@@ -375,7 +377,8 @@ def _constraints(config, session, tables):
     found = []
     for name, one in config.constraints.items():
         session.terminal.say(costs_text(name, tables[name]))
-        made, warning = constraint(session.space, name, tables[name], one.get("bound"), one.get("fraction"), one.weight)
+        bound, fraction, weight = (one.get(key) for key in ("bound", "fraction", "weight"))
+        made, warning = constraint(session.space, name, tables[name], bound, fraction, weight)
         if warning:
             session.terminal.warn(warning)
         session.terminal.say(f"{name}: bound {made.bound:.4g} {made.costs.unit}")
@@ -383,12 +386,29 @@ def _constraints(config, session, tables):
     return found
 
 
-def _search_loop(config, session, data, constraints):
+def _searcher(config):
+    """A function of (space, constraints, communicator, seed) to the searcher; whether it takes the objective is checked
+    here, before anything is measured."""
+    make, objective = _built(config, "searcher"), _built(config, "objective")
+    made = getattr(make, "func", None)
+    if not (isinstance(made, type) and issubclass(made, Searcher)):
+        raise NnasError(
+            f"searcher._target_={config.searcher.get('_target_')}: it must be a class made of nnas.searchers.base."
+            "Searcher, with _partial_: true beside it"
+        )
+    made.check_objective(objective)
+
+    def of(*arguments, **settings):
+        with _taking("searcher"):
+            return make(*arguments, objective=objective, **settings)
+
+    return of
+
+
+def _search_loop(config, session, data, constraints, make_searcher):
     shared = {"communicator": session.communicator, "seed": config.seed}
-    make_searcher, objective = _built(config, "searcher"), _built(config, "objective")
+    searcher = make_searcher(session.space, constraints, **shared)
     settings = _settings(config, "search")
-    with _taking("searcher"):
-        searcher = make_searcher(session.space, constraints, objective, **shared)
     with _taking("search"):
         return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 

@@ -45,6 +45,16 @@ class Costs:
             for term in self.terms
         )
 
+    def gradient(self, probabilities):
+        """The gradient of `expected`: {decision: {option: d expected / d probability}}, in `unit`."""
+        gradient = {decision: dict.fromkeys(options, 0.0) for decision, options in probabilities.items()}
+        for term in self.terms:
+            when = dict(term.when)
+            for decision, option in when.items():
+                others = (probabilities[name][chosen] for name, chosen in when.items() if name != decision)
+                gradient[decision][option] += self.factor * term.cost * prod(others)
+        return gradient
+
     def to_json(self):
         content = {
             "unit": self.unit,

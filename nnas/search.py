@@ -7,7 +7,7 @@ import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
-from nnas.deciders import Sampled
+from nnas.deciders import Mixture, Sampled
 from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.progress import EpochLoop
@@ -16,9 +16,12 @@ from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
 
 
 class Supernet:
-    """All architectures of a space over shared weights: one graph to train a path and one to evaluate it."""
+    """All architectures of a space over shared weights: one graph to train a path and one to evaluate it.
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None):
+    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none.
+    """
+
+    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None, gates=None):
         self._decide = Sampled()
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
@@ -28,6 +31,11 @@ class Supernet:
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
             touched = self._decide.parameters(self.training.loss)
+            self._gates = gates
+            if gates is not None:
+                self._mix = Mixture(gates)
+                with nn.no_grad():  # for the weights, which are taken from the scope all the same
+                    self._mixture = ClassifierGraph(network, self._mix, evaluation, task, validation_batch)
         self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
 
     def select(self, choices):
@@ -40,6 +48,32 @@ class Supernet:
         own statistics: running ones belong to no path."""
         self._decide.select(choices)
         return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
+
+    def differentiate(self, options, images, labels):
+        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
+        the loss is left at the gates."""
+        for gate in self._gates.values():
+            gate.grad.zero()
+        self._mix.select(options)
+        self._mixture.forward(images, labels)
+        self._mixture.loss.backward(clear_buffer=True)
+        figures = self._mixture.figures()
+        return figures["loss"], figures["error"]
+
+
+class Validation:
+    """What a searcher makes an update on: the supernet on one minibatch."""
+
+    def __init__(self, supernet, images, labels):
+        self._supernet, self._images, self._labels = supernet, images, labels
+
+    def __call__(self, choices):
+        """The accuracy of an architecture."""
+        return self._supernet.accuracy(choices, self._images, self._labels)
+
+    def differentiate(self, options):
+        """As of Supernet."""
+        return self._supernet.differentiate(options, self._images, self._labels)
 
 
 class Search(EpochLoop):
@@ -84,7 +118,9 @@ class Search(EpochLoop):
                 "the searcher would never make one; take a smaller one"
             )
         self.searcher = searcher
-        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed, kernels, data.augmentation)
+        self._supernet = Supernet(
+            network, task, micro_batch, validation_batch, seed, kernels, data.augmentation, searcher.gates
+        )
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch
@@ -133,7 +169,7 @@ class Search(EpochLoop):
         random = generator(self._seed, "validation", epoch, step)
         indices = random.permutation(len(self._validation))
         images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
-        return lambda choices: self._supernet.accuracy(choices, images, labels)
+        return Validation(self._supernet, images, labels)
 
     def _standing(self):
         best = self.searcher.best()

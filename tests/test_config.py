@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from PIL import Image
+from tiny import Judge, objective_of
 
 import nnas
 from nnas import config as configuration
@@ -51,7 +52,7 @@ def plain(command):
 
 
 def test_there_are_commands_and_options():
-    assert set(COMMANDS) >= {"proxyless", "profile", "train"}
+    assert set(COMMANDS) >= {"proxyless", "proxyless_gradient", "random", "profile", "train"}
     assert {"space", "data", "searcher", "objective", "estimator", "solver"} <= {group for group, _ in OPTIONS}
     assert set(configuration.commands()) == set(COMMANDS)
 
@@ -64,6 +65,13 @@ def test_every_command_composes_and_names_what_it_runs(command):
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
     )
+
+
+def test_the_yardstick_has_the_same_budget():
+    """Random search differs from the main job by nothing but the searcher, and judges as many architectures."""
+    main, other = (OmegaConf.to_container(plain(command)) for command in ("proxyless", "random"))
+    assert main.pop("searcher")["samples"] == other.pop("searcher")["samples"]
+    assert main == other
 
 
 @pytest.mark.parametrize("option", options("space"))
@@ -160,15 +168,17 @@ def test_data_of_files_say_what_is_missing(option):
 def test_searchers_build_and_make_a_step(option):
     space = listed(build(composed("space", "mobilenet_small")))
     one = Constraint("latency", Costs("ms", (Term((), 1.0, "all"),)), 2.0, 1.0)
-    objective = build(plain("proxyless").objective)
-    searcher = build(composed("searcher", option))(space, [one], objective, communicator=Alone(), seed=0)
-    searcher.step(lambda choices: 0.5)
+    make = build(composed("searcher", option))
+    searcher = make(space, [one], objective_of(make), communicator=Alone(), seed=0)
+    searcher.step(Judge(searcher, lambda choices: 0.5))
     assert space.check(searcher.best())
 
 
 @pytest.mark.parametrize("option", options("objective"))
 def test_objectives_build(option):
-    assert build(composed("objective", option))(0.5, {}, []) == 0.5
+    objective = build(composed("objective", option))
+    assert objective(0.5, {}, []) in (0.5, (0.5, 1.0, {}))
+    assert option in type(objective).names(), "errors name it"
 
 
 @pytest.mark.parametrize("option", options("estimator"))
