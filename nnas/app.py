@@ -23,12 +23,13 @@ from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
 from nnas import config as configuration
+from nnas.checkpoint import load as load_checkpoint
 from nnas.checkpoint import read_weights, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_nnp, shipped_network
-from nnas.files import read_json, write_json
+from nnas.files import read_json, read_yaml, write_json
 from nnas.hooks import Hook, call, observed
 from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
@@ -208,7 +209,8 @@ def search(config, session):
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints, make_searcher)
     _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
-    _start_run(config, session, run, {"data": _described(data)})
+    _warm_start(config, session, loop)
+    _start_run(config, session, run, {"data": _described(data), **_warmth(config)})
     session.space.save(run.space)
     if not run.costs.exists():
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
@@ -411,6 +413,33 @@ def _search_loop(config, session, data, constraints, make_searcher):
     settings = _settings(config, "search")
     with _taking("search"):
         return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+
+
+def _warm_start(config, session, loop):
+    """Begin with what an earlier search of the same space learnt: its weights, and with the same searcher its state."""
+    if config.get("warm_start") is None:
+        return
+    source = RunFolder(str(config.warm_start))
+    if read_json(source.space, "the space of an earlier search") != session.space.to_json():
+        raise NnasError(
+            f"warm_start={source.path}: it searched another space than {session.space.name} as it is configured here; "
+            "take a run of this space"
+        )
+    weights = read_weights(source.supernet, "the weights of an earlier search")
+    before = read_yaml(source.config, "the configuration of a run")
+    learnt = None
+    if before["searcher"]["_target_"] == config.searcher["_target_"]:
+        saved, _ = load_checkpoint(source.checkpoint("search"))
+        learnt = saved and saved["state"]["searcher"]
+    loop.start_from(weights, learnt, f"warm_start={source.path}")
+    what = "weights and probabilities" if learnt else "weights alone"
+    session.terminal.say(f"warm start: {what} of {source.path}")
+
+
+def _warmth(config):
+    """What identifies the search that this one begins with."""
+    source = config.get("warm_start")
+    return {"warm_start": _digest(source and RunFolder(str(source)).supernet)}
 
 
 def _derive(session, run, loop, constraints):

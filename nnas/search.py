@@ -141,6 +141,13 @@ class Search(EpochLoop):
         """{name: array} of the supernet."""
         return parameter_arrays(self._supernet.parameters)
 
+    def start_from(self, weights, learnt, source):
+        """Begin with the weights of an earlier search, and with what its searcher learnt: its state, or None. source:
+        names it for people."""
+        set_parameters(self._supernet.parameters, weights, source)
+        if learnt is not None:
+            self.searcher.start_from(learnt)
+
     def _state(self):
         return {"weights": self.weights(), "update": self._update.state(), "searcher": self.searcher.state()}
 

@@ -81,23 +81,23 @@ class Space:
 
         return self.complete(chosen)
 
+    def to_json(self):
+        return {
+            "name": self.name,
+            "decisions": [
+                {
+                    "name": decision.name,
+                    "options": list(decision.options),
+                    "sites": [
+                        {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites
+                    ],
+                }
+                for decision in self.decisions
+            ],
+        }
+
     def save(self, path):
-        write_json(
-            path,
-            {
-                "name": self.name,
-                "decisions": [
-                    {
-                        "name": decision.name,
-                        "options": list(decision.options),
-                        "sites": [
-                            {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites
-                        ],
-                    }
-                    for decision in self.decisions
-                ],
-            },
-        )
+        write_json(path, self.to_json())
 
 
 @dataclass(frozen=True)

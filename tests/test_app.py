@@ -882,3 +882,24 @@ def test_weights_that_changed_since_the_run_began_are_refused(run):
     arrays, rest = read_arrays("inherited.h5", "weights")
     write_arrays("inherited.h5", {name: array + 1 for name, array in arrays.items()}, rest)
     check_error(call(command), "run_dir=heir", "has changed since it began: weights")
+
+
+def test_a_search_begins_with_what_an_earlier_one_learnt(run):
+    warm = [*SEARCH, "warm_start=run", "search.warmup_epochs=0", "search.epochs=0", "train.epochs=1"]
+    done = call([*warm, "run_dir=warm"])
+    assert done.status == 0, done.err
+    assert "warm start: weights and probabilities of run" in done.out
+    # Nothing was searched, so it ends where the earlier search had ended.
+    assert_same_arrays("warm/supernet.h5", "run/supernet.h5")
+    assert read("warm/architecture.json")["choices"] == read("run/architecture.json")["choices"]
+    done = call([*warm, "searcher=random", "run_dir=other"])
+    assert done.status == 0 and "warm start: weights alone" in done.out
+    assert_same_arrays("other/supernet.h5", "run/supernet.h5")
+
+
+def test_a_warm_start_from_what_does_not_fit_is_refused(run, copy):
+    check_error(call([*SEARCH, *SHORT, "warm_start=nowhere", "run_dir=bad"]), "nowhere/space.json")
+    check_error(call([*SEARCH, *SHORT, "warm_start=run", "space.expansions=[2]", "run_dir=bad"]), "another space")
+    (copy / "supernet.h5").unlink()
+    check_error(call([*SEARCH, *SHORT, "warm_start=copy", "run_dir=bad"]), "copy/supernet.h5")
+    assert not Path("bad").exists()

@@ -78,6 +78,10 @@ class Searcher(ABC):
     def restore(self, state):
         """Take up a state."""
 
+    def start_from(self, state):
+        """Begin a new search with what an earlier one of the same space learnt, by its last state; by default nothing
+        of it is taken."""
+
 
 class AlphaSearcher(Searcher):
     """A searcher that learns the logits (alphas) of a probability of every option, from 0 on.
@@ -135,6 +139,12 @@ class AlphaSearcher(Searcher):
         self._updates = state["updates"]
         restore_solver(self._solver, state["solver"])
         self.generator.bit_generator.state = state["generator"]
+        self._take_log_probabilities()
+
+    def start_from(self, state):
+        """Begin with the probabilities of an earlier search."""
+        for name, alpha in self._alphas.items():
+            alpha.d = state["alphas"][name]
         self._take_log_probabilities()
 
     def _move(self, gradients):
