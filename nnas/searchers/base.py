@@ -78,7 +78,7 @@ class Searcher(ABC):
     def restore(self, state):
         """Take up a state."""
 
-    def start_from(self, state):
+    def start_from(self, state):  # noqa: B027, since most have something to take
         """Begin a new search with what an earlier one of the same space learnt, by its last state; by default nothing
         of it is taken."""
 
