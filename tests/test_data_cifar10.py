@@ -193,15 +193,23 @@ def test_other_values_are_refused(value):
 
 NAMES = b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\nndarray\n", b"cnumpy\ndtype\n"
 
+CONTENT = b"(K\x01K\x03\x85" + NAMES[2] + b"U\x02u1K\x00K\x01\x87R\x89U\x03abctb"  # makes an array (3,) of an empty one
+
+
+def test_what_makes_an_array_of_bytes():
+    made = NAMES[0] + NAMES[1] + b"K\x00\x85U\x01b\x87R" + CONTENT
+    assert read_pickled_arrays(b"\x80\x02}U\x04data" + made + b"s.", "here")["data"].tobytes() == b"abc"
+
 
 @pytest.mark.parametrize(
     "made",
     [
-        NAMES[1] + b"K\x03\x85R",  # ndarray(3)
-        NAMES[2] + b"U\x01OK\x00K\x01\x87R",  # the type of objects
-        NAMES[0] + NAMES[2] + b"K\x00\x85U\x01b\x87R",  # an array of another class
-        NAMES[0] + b"U\x0dnumpy ndarrayK\x00\x85U\x01b\x87R",  # a string where the class belongs
-        b"U\x0bnumpy dtypeU\x02u1K\x00K\x01\x87R",  # a string is called
+        b"cos\nsystem\n",
+        NAMES[1] + b"K\x03\x85R" + CONTENT,  # ndarray(3)
+        NAMES[2] + b"U\x01OK\x00K\x01\x87R" + CONTENT,  # the type of objects
+        NAMES[0] + NAMES[2] + b"K\x00\x85U\x01b\x87R" + CONTENT,  # an array of another class
+        NAMES[0] + b"U\x0dnumpy ndarrayK\x00\x85U\x01b\x87R" + CONTENT,  # a string where the class belongs
+        b"U\x0bnumpy dtypeU\x02u1K\x00K\x01\x87R" + CONTENT,  # a string is called
         NAMES[0] + NAMES[1] + b"K\x00\x85U\x01b\x87R",  # an array without content
         NAMES[0] + NAMES[1] + b"K\x00\x85U\x01b\x87R}b",  # the state of an array is no tuple
         b"}K\x01b",  # the state of a dictionary
