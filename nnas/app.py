@@ -218,6 +218,8 @@ def search(config, session):
     if not run.architecture.exists():
         _follow(session, run, "search", ("warmup", "search"), loop, constraints)
         _derive(session, run, loop, constraints)
+    elif all(record["phase"] != "derived" for record in run.records()):
+        session.terminal.warn(f"{run.metrics}: records of the search are missing; the summary goes without them")
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
     measuring = _measuring(session, estimators.values())

@@ -8,6 +8,7 @@ import nnabla as nn
 from nnabla.utils.save import save as save_nnp
 
 from nnas.deciders import Fixed
+from nnas.errors import NnasError, one_line
 from nnas.files import replacing
 from nnas.layers import SHIPPED, fold
 from nnas.updates import set_parameters
@@ -35,11 +36,16 @@ def export_nnp(path, name, x, outputs, parameters):
             nn.parameter.set_parameter(parameter_name, parameter)
         # nnabla leaves a half-written file when it fails, and writes only to names that end in .nnp.
         written = Path(folder) / "network.nnp"
-        save_nnp(
-            str(written),
-            {
-                "networks": [{"name": name, "batch_size": x.shape[0], "outputs": outputs, "names": {"x": x}}],
-                "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": list(outputs)}],
-            },
-        )
+        contents = {
+            "networks": [{"name": name, "batch_size": x.shape[0], "outputs": outputs, "names": {"x": x}}],
+            "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": list(outputs)}],
+        }
+        try:
+            save_nnp(str(written), contents)
+        # Of HDF5, when the disk of temporary files is full.
+        except (OSError, RuntimeError) as error:
+            raise NnasError(
+                f"{path}: the network cannot be written by way of {folder} ({one_line(error)}); when there is room, "
+                "the same command goes on"
+            ) from error
         shutil.copyfile(written, temporary)

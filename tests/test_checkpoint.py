@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import h5py
 import numpy as np
@@ -205,6 +208,35 @@ def test_what_a_killed_write_leaves_is_removed_by_the_next(two):
     shutil.copy(two / "00000001.h5", two / ".00000003.h5.k2j4abcd.partial")
     checkpoint.save(two, state_of(3))
     assert numbers(two) == ["00000002.h5", "00000003.h5"]
+
+
+SAVER = """
+import sys
+import numpy as np
+from nnas import checkpoint
+for number in range(1, 100_000):
+    checkpoint.save(sys.argv[1], {"epoch": number, "array": np.full(2**19, number)})
+"""
+
+
+def test_killed_while_it_saves(tmp_path):
+    """The moment is when a half-written file is seen; what was whole before stays, whatever the moment."""
+    folder, during = tmp_path / "c", 0
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-c", SAVER, folder])
+        try:
+            deadline = time.monotonic() + 60
+            while len(list(folder.glob("*.h5"))) < 2 or not list(folder.glob(f".*{files.PARTIAL}")):
+                assert process.poll() is None and time.monotonic() < deadline
+        finally:
+            process.kill()
+            process.wait()
+        during += len(list(folder.glob(f".*{files.PARTIAL}")))
+        loaded, notes = checkpoint.load(folder)
+        assert notes == [] and (loaded["array"] == loaded["epoch"]).all()
+        checkpoint.save(folder, loaded)
+        assert not list(folder.glob(".*")) and len(list(folder.iterdir())) == checkpoint.KEPT
+    assert during > 0
 
 
 @pytest.mark.parametrize("where", ["create_dataset", "replace", "fsync"])

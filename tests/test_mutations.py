@@ -8,11 +8,15 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
+import zipfile
 from collections import Counter
 from math import isfinite
 
 import h5py
+import nnabla as nn
+import nnabla.parametric_functions as PF
 import numpy as np
 import pytest
 import yaml
@@ -26,6 +30,7 @@ from nnas import app, checkpoint
 from nnas import config as configuration
 from nnas.costs import Costs, Term, load_costs
 from nnas.errors import UNPRINTABLE, NnasError, one_line
+from nnas.export import export_nnp
 from nnas.files import read_yaml, write_json
 from nnas.rundir import RunFolder, find_run, start_run
 from nnas.space import Architecture
@@ -626,6 +631,25 @@ def test_values_of_another_kind(command):
 )
 def test_odd_overrides(command, override):
     assert outcome_of(["proxyless", *SEARCH, override]) == "refused"
+
+
+def test_a_terminal_of_few_characters(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "nnas", "proxyless", "--cfg=job", "+note='±ü'"]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert done.returncode == 0 and b"note: \\xb1\\xfc" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", "ü\n"])
+def test_the_name_of_a_space_is_no_path_in_the_exported_file(tmp_path, name):
+    x = nn.Variable((1, 2))
+    with nn.parameter_scope("", {}):
+        logits, parameters = PF.affine(x, 3), nn.get_parameters()
+    (tmp_path / "inner").mkdir()
+    export_nnp(tmp_path / "inner" / "n.nnp", name, x, logits, parameters)
+    with zipfile.ZipFile(tmp_path / "inner" / "n.nnp") as file:
+        assert all("/" not in member and not member.startswith(".") for member in file.namelist())
+    assert [path.name for path in tmp_path.rglob("*")] == ["inner", "n.nnp"]
 
 
 def test_a_bomb_in_a_folder_of_configurations(command, tmp_path_factory):
