@@ -326,11 +326,11 @@ def test_other_searchers_leave_the_same_files(run, command):
     [
         (
             ["objective=linear_penalty"],
-            "Reinforce does not take the objective LinearPenalty; choose objective= from rew",
+            "Reinforce does not take the objective LinearPenalty; choose objective= from",
         ),
         (
             ["searcher=proxyless_gradient"],
-            "does not take the objective RewardMin; choose objective= from linear_penalty",
+            "the objective RewardMin; choose objective= from linear_penalty",
         ),
     ],
 )
