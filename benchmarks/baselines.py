@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="three seeds and few updates")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--threshold", type=float, default=0.01, help="of the regret")
+    parser.add_argument("--threshold", type=float, default=0.005, help="of the regret")
     options = parser.parse_args()
     if options.quick:
         options.seeds, options.updates = 3, 30

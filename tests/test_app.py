@@ -311,6 +311,37 @@ def assert_same_arrays(one, other):
         assert array.tobytes() == second[name].tobytes(), name
 
 
+@pytest.mark.parametrize("command", ["random", "proxyless_gradient"])
+def test_other_searchers_leave_the_same_files(run, command):
+    done = call([command, *SEARCH[1:], *SHORT, "run_dir=other"])
+    assert done.status == 0, done.err
+    assert {path.name for path in Path("other").iterdir()} == {path.name for path in run.path.iterdir()}
+    one, other = read("run/summary.json"), read("other/summary.json")
+    assert one.keys() == other.keys() and one["costs"].keys() == other["costs"].keys()
+    assert other["costs"]["latency"]["predicted"] <= other["costs"]["latency"]["bound"]
+    figure = {"random": "reward", "proxyless_gradient": "objective"}[command]
+    assert f"sampled: {figure} " in done.out
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (
+            ["objective=linear_penalty"],
+            "Reinforce does not take the objective LinearPenalty; choose objective= from",
+        ),
+        (
+            ["searcher=proxyless_gradient"],
+            "the objective RewardMin; choose objective= from linear_penalty",
+        ),
+    ],
+)
+def test_a_wrong_kind_of_objective_is_found_before_anything_is_measured(home, tmp_path, monkeypatch, arguments, named):
+    monkeypatch.chdir(tmp_path)
+    check_error(call([*SEARCH, *SHORT, *arguments]), named)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("weights", [None, "run/supernet.h5", "run/weights.h5"])
 def test_an_architecture_is_trained_from_its_file(run, weights):
     done = call(
@@ -418,6 +449,10 @@ def test_showing_the_configuration_does_nothing(home):
         ([*SEARCH, "searcher.samples=0"], ["searcher.samples=0"]),
         ([*SEARCH, "searcher.make_solver.alpha=x"], ["alpha"]),
         ([*SEARCH, "searcher._target_=nnas.searchers.reinforce.Reinfore"], ["Reinfore"]),
+        ([*SEARCH, "searcher._target_=nnas.space.Space"], ["searcher._target_=nnas.space.Space", "Searcher"]),
+        ([*SEARCH, "searcher.baseline=leave_one"], ["searcher.baseline='leave_one'", "did you mean 'leave_one_out'"]),
+        ([*SEARCH, "objective.weight=-1"], ["objective.weight=-1"]),
+        ([*SEARCH, "searcher=proxyless_gradient", "objective=log_product"], ["above 1 ms", "objective=linear_penalty"]),
         ([*SEARCH, "space.classes=5"], ["space.classes", "10"]),
         ([*SEARCH, "space.input_shape=[1, 8, 8]"], ["space.input_shape", "(1, 12, 12)"]),
         ([*SEARCH, "space.input_shape=12"], ["space.input_shape=12"]),
