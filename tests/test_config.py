@@ -190,7 +190,7 @@ def test_estimators_build(option, tmp_path, monkeypatch):
 @pytest.mark.parametrize("option", options("solver"))
 def test_solvers_build(option):
     settings = build(composed("solver", option))
-    assert set(settings) == {"make_solver", "learning_rate", "weight_decay", "clip_norm"}
+    assert set(settings) == {"make_solver", "learning_rate", "schedule", "weight_decay", "clip_norm"}
     solver = settings["make_solver"]()
     solver.set_learning_rate(settings["learning_rate"])
     assert solver is not settings["make_solver"](), "one for each group of parameters"
