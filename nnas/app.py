@@ -16,6 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
+from estimators import foreign
+from estimators import table as latency_tables
 from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
@@ -28,11 +30,11 @@ from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
 from nnas.kernels import loading
 from nnas.objectives import constraint
-from nnas.pricing import price
+from nnas.pricing import cut, price
 from nnas.rundir import find_run, start_run
 from nnas.search import Search
 from nnas.space import Architecture
-from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
+from nnas.terminal import Terminal, costs_text, coverage_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -198,6 +200,44 @@ def profile(config, invocation):
     session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
+
+
+def coverage(config, invocation):
+    """List what a latency table lacks of a space."""
+    session = Session(config, invocation)
+    estimator = configuration.build(config.estimator)
+    parts = cut(session.network, session.space, estimator.batch)
+    session.terminal.say(coverage_text(*estimator.coverage(parts)))
+
+
+def import_table(config, invocation):
+    """Make a latency table from one that others made."""
+    keys = ("unit", "processor", "backend", "batch")
+    table, left = foreign.import_table(
+        str(config.source),
+        configuration.build(config.format),
+        **{key: config[key] for key in keys},
+        came_from=config.came_from,
+    )
+    name = latency_tables.file_name(table.fingerprint, table.dtype, table.batch)
+    path = str(config.table or os.path.join("latency_tables", name))
+    foreign.write_new(path, table.write)
+    _say_written(path, f"{len(table.entries)} modules from {config.source}", f"not taken {foreign.left_text(left)}")
+
+
+def export_table(config, invocation):
+    """Write a latency table in a format of others."""
+    table = latency_tables.read(str(config.table))
+    text, left = foreign.export_table(table, configuration.build(config.format))
+    foreign.write_new(str(config.target), lambda path: path.write_text(text, encoding="utf-8"))
+    exported = f"{len(table.entries) - len(left)} modules, in ms, from {config.table}"
+    _say_written(config.target, exported, f"not exported {foreign.left_text(left)}")
+
+
+def _say_written(path, what, left):
+    terminal = Terminal()
+    terminal.say(f"{path}: {what}")
+    terminal.say(left)
 
 
 def _estimators(config):
@@ -396,4 +436,11 @@ def _next_commands(config, session, run, constraints):
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 
 
-COMMANDS = {"search": search, "train": train, "profile": profile}
+COMMANDS = {
+    "search": search,
+    "train": train,
+    "profile": profile,
+    "coverage": coverage,
+    "import_table": import_table,
+    "export_table": export_table,
+}

@@ -21,7 +21,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Costs:
-    """terms: sums of parts, in `unit`. factor: from a sum to the whole network, and its relative error.
+    """terms: sums of parts, in `unit`. factor: from a sum to the whole network, and its relative error (None: unknown).
     description: of the estimator and its device, as kept in costs.json."""
 
     unit: str
@@ -60,14 +60,14 @@ class Costs:
             terms = tuple(
                 Term(tuple(term["when"].items()), float(term["cost"]), str(term["label"])) for term in content["terms"]
             )
-            factor, error = float(content["factor"]), float(content["error"])
+            factor, error = float(content["factor"]), None if content["error"] is None else float(content["error"])
             unit, description = content["unit"], content["description"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise NnasError(f"{source}: it is not a cost file ({error!r}); {advice}") from None
         if not isinstance(unit, str) or not isinstance(description, dict | None):
             raise NnasError(f"{source}: it is not a cost file (unit {unit!r}, description {description!r}); {advice}")
         wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
-        if wrong or not (isfinite(factor) and factor > 0 and isfinite(error) and error >= 0):
+        if wrong or not (isfinite(factor) and factor > 0 and (error is None or (isfinite(error) and error >= 0))):
             raise NnasError(
                 f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is no positive number; {advice}"
             )
