@@ -8,7 +8,6 @@ import nnabla as nn
 import nnabla.functions as F
 
 from estimators.base import EstimatorError, Part
-from estimators.graph import one_line
 from estimators.signature import signature
 
 LARGEST = 2**16  # of any axis
@@ -69,6 +68,8 @@ class Layer:
         numbers = (*self.input, *self.output, self.kernel, self.stride, self.groups, middle)
         if not all(type(number) is int and 1 <= number <= LARGEST for number in numbers):
             raise EstimatorError(f"one of its sizes is no whole number from 1 to {LARGEST}")
+        if self.kernel % 2 == 0:
+            raise EstimatorError(f"kernel {self.kernel} is even, and padding is the same on all sides here")
         if self.op == "inverted_residual":
             pointwise = middle > self.input[0] if self.pointwise is None else self.pointwise
             if not pointwise and middle != self.input[0]:
@@ -90,7 +91,7 @@ class Layer:
             with nn.auto_forward(False):
                 y = _BUILD[self.op](self, x)
         except RuntimeError as error:
-            raise EstimatorError(f"it cannot be built: {one_line(error)[:200]}") from error
+            raise EstimatorError("it cannot be built with these sizes") from error
         if y.shape[1:] != self.output:
             raise EstimatorError(f"its output would be {show_shape(y.shape[1:])}, not {show_shape(self.output)}")
         return Part((y,), (x,), self.op)

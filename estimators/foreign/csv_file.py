@@ -15,7 +15,7 @@ from estimators.foreign.base import (
     shown,
     whole_number,
 )
-from estimators.foreign.blocks import Layer, read_shape, show_shape
+from estimators.foreign.blocks import OPS, Layer, read_shape, show_shape
 
 LAYER = (
     "op",
@@ -131,6 +131,8 @@ def _signature(row):
 
 
 def _layer(row):
+    if row["op"] not in OPS:
+        raise EstimatorError(f"op {row['op'][:80]!r} is not known; there are {', '.join(OPS)}")
     source, output = read_shape(row["input"]), read_shape(row["output"])
     numbers = {name: _number(row, name) for name in ("kernel", "stride", "expand", "groups")}
     flags = {name: _flag(row, name) for name in ("pointwise", "squeeze", "shortcut")}
