@@ -123,7 +123,8 @@ def test_from_their_file_to_a_search(tiny):
         done.status == 0
         and "8 of 10 modules are in the table, 2 are sums of what is in it, 0 are missing\n" in done.out
     )
-    settings = [*DATA, *BATCHES, *SHORT, "search.warmup_epochs=0", "search.steps_per_update=6", "device=cpu"]
+    settings = [*DATA, *BATCHES, *SHORT, "search.warmup_epochs=0", "search.steps_per_update=6", "device=cpu", "device.kernels=native"]
+    settings += ["train.epochs=0", "searcher.samples=2"]
     done = call(["proxyless", *TINY, *settings, "table=ours.json", "run_dir=run", "bound_fraction=0.9"])
     assert done.status == 0, done.err
     assert "imported from theirs.yaml; sums of modules, uncalibrated: how far whole networks" in done.out
