@@ -206,6 +206,8 @@ def coverage(config, invocation):
     """List what a latency table lacks of a space."""
     session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
+    if not isinstance(estimator, Latency):
+        raise NnasError("coverage is of a latency table; take estimator=latency")
     parts = cut(session.network, session.space, estimator.batch)
     session.terminal.say(coverage_text(*estimator.coverage(parts)))
 
@@ -222,7 +224,8 @@ def import_table(config, invocation):
     name = latency_tables.file_name(table.fingerprint, table.dtype, table.batch)
     path = str(config.table or os.path.join("latency_tables", name))
     foreign.write_new(path, table.write)
-    _say_written(path, f"{len(table.entries)} modules from {config.source}", f"not taken {foreign.left_text(left)}")
+    what = (f"{len(table.entries)} modules from {config.source}", foreign.repeated_text(table))
+    _say_written(path, "; ".join(filter(None, what)), f"not taken {foreign.left_text(left)}")
 
 
 def export_table(config, invocation):

@@ -123,7 +123,15 @@ def test_from_their_file_to_a_search(tiny):
         done.status == 0
         and "8 of 10 modules are in the table, 2 are sums of what is in it, 0 are missing\n" in done.out
     )
-    settings = [*DATA, *BATCHES, *SHORT, "search.warmup_epochs=0", "search.steps_per_update=6", "device=cpu", "device.kernels=native"]
+    settings = [
+        *DATA,
+        *BATCHES,
+        *SHORT,
+        "search.warmup_epochs=0",
+        "search.steps_per_update=6",
+        "device=cpu",
+        "device.kernels=native",
+    ]
     settings += ["train.epochs=0", "searcher.samples=2"]
     done = call(["proxyless", *TINY, *settings, "table=ours.json", "run_dir=run", "bound_fraction=0.9"])
     assert done.status == 0, done.err
@@ -220,6 +228,7 @@ def test_a_bad_figure_is_one_line_and_nothing_is_made(tiny, figure):
         (["export_table", "table=nowhere.json", "target=a"], ["nowhere.json"]),
         (["export_table", "table=other.json", "target=a"], ["other.json", "format 99"]),
         (["coverage", "device=cpu"], ["table is not given"]),
+        (["coverage", "device=cpu", "table=a", "estimator=macs"], ["estimator=latency"]),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(tiny, arguments, parts):
@@ -248,6 +257,8 @@ def test_an_fbnet_table_covers_the_blocks_of_its_space(home):
     )
     done = call(["import_table", "format=fbnet", "unit=ms", "source=theirs.txt", "processor=a", "table=ours.json"])
     assert done.status == 0 and "not taken 22: 'layer 1 skip'" in done.out
+    # Five stages have three layers of one shape, eight operators each.
+    assert "96 modules from theirs.txt; 40 modules have several figures, up to" in done.out
     stages = [(16, 1, 1), (24, 4, 2), (32, 4, 2), (64, 4, 2), (112, 4, 1), (184, 4, 2), (352, 1, 1)]
     stages = ",".join(f"{{channels: {c}, blocks: {n}, stride: {s}}}" for c, n, s in stages)
     space = ["space=mobilenet_imagenet", "space.stem={channels: 16, stride: 2}", "space.first=null", "space.head=1984"]

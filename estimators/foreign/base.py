@@ -183,6 +183,15 @@ def left_text(left):
     return f"{len(left)}" + (": " if left else "") + "; ".join(first + more)
 
 
+def repeated_text(table):
+    """One line on modules of a Table that have several figures, whose median counts; an empty string if none has."""
+    several = [entry.rounds for entry in table.entries.values() if len(entry.rounds) > 1]
+    apart = max((max(rounds) / min(rounds) - 1 for rounds in several), default=0)
+    return (
+        f"{len(several)} modules have several figures, up to {apart:.0%} apart; their median counts" if several else ""
+    )
+
+
 def _content(source):
     try:
         status = os.stat(source)

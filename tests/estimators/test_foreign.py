@@ -9,7 +9,7 @@ from small_parts import convolution, inverted_residual
 
 from estimators import EstimatorError, Latency, MissingCost, Part
 from estimators import table as tables
-from estimators.foreign import Layer, export_table, import_table, write_new
+from estimators.foreign import Layer, export_table, import_table, repeated_text, write_new
 from estimators.foreign.base import milliseconds
 from estimators.foreign.csv_file import CSV
 from estimators.foreign.fbnet import FBNetText
@@ -496,6 +496,13 @@ def two_blocks():
     x = second.inputs[0]
     y = nn.functions.relu6(nn.functions.tanh(first.outputs[0]))
     return Part((y, x), (first.inputs[0], x), "two")
+
+
+def test_several_figures_of_a_module_are_told(take):
+    assert repeated_text(take(FBNET, small_fbnet(), "ms")[0]) == (
+        "1 modules have several figures, up to 17% apart; their median counts"
+    )
+    assert repeated_text(take(f"{BLOCK}: {{mean: 1}}", OnceForAll())[0]) == ""
 
 
 def test_a_file_that_is_there_is_kept(tmp_path):

@@ -57,6 +57,12 @@ def test_a_shortcut_is_not_cut_through():
     ]  # fmt: skip
 
 
+def test_branches_are_not_cut_through():
+    x = nn.Variable((1, 2))
+    part = Part((F.add2(F.relu(x), F.tanh(x)),), (x,), "branches")
+    assert cut(part, ("ReLU",), ("Tanh", "Add2"), ("Tanh",), ("Add2",)) == []
+
+
 def test_what_has_other_than_one_input_and_output_is_left_whole():
     x, y = nn.Variable((1, 2)), nn.Variable((1, 2))
     assert pieces(Part((x + y,), (x, y), "two inputs"), lambda piece: True) == []
