@@ -177,12 +177,12 @@ def _from_json(content):
         raise ValueError("'device' has no 'processor' and 'backend'")
     if type(content["batch"]) is not int or content["batch"] < 1:
         raise ValueError(f"the batch size is {content['batch']!r}")
-    origin = content.get("origin")
-    if origin is not None and not (isinstance(origin, dict) and str(origin.get("file")).isprintable()):
-        raise ValueError("'origin' does not say which file it is from")
     yardstick = content["yardstick_seconds"]
     if yardstick is not None:
         _check_positive(yardstick, "yardstick_seconds")
+    origin = content.get("origin")
+    if origin is not None and not (isinstance(origin, dict) and str(origin.get("file")).isprintable()):
+        raise ValueError("'origin' does not say which file it is from")
     return Table(
         fingerprint=fingerprint,
         dtype=content["dtype"],
