@@ -71,7 +71,7 @@ class Latency(Estimator):
             "batch": self.batch,
             "rounds": self.rounds,
             "table": str(self.path),
-            "imported_from": self.table.origin and str(self.table.origin.get("file")),
+            "imported_from": self._imported_from,
         }
 
     def costs(self, parts, progress=None, space_name="SPACE"):
@@ -117,7 +117,7 @@ class Latency(Estimator):
         fitted_on = _digest([signature(part, self.table.dtype) for part in parts], sums)
         known = self.table.calibration.get(space_name)
         if known is None or known.fitted_on != fitted_on:
-            if self.table.origin is not None:
+            if self._imported_from:
                 return 1.0, None
             if self.is_given:
                 raise MissingCost(
@@ -196,11 +196,17 @@ class Latency(Estimator):
         entry = self.table.entries.get(text)
         return 0 if entry is None else len(entry.rounds)
 
+    @property
+    def _imported_from(self):
+        """The file of others that the table is from, or None."""
+        origin = self.table.origin or {}
+        return str(origin.get("file")) if "format" in origin else None
+
     def _modules(self, part, text):
         """The signatures of the table's modules that make up a part; an empty list if it lacks any."""
         if self._complete(text):
             return [text]
-        if self.table.origin is None:
+        if not self._imported_from:
             return []
         return [signature(piece, self.table.dtype) for piece in pieces(part, self._has)]
 
@@ -228,9 +234,9 @@ class Latency(Estimator):
             )
 
     def _advice(self, space_name="SPACE"):
-        if self.table.origin is not None:
+        if self._imported_from:
             return (
-                f"It was imported from {self.table.origin.get('file')}: run coverage for the whole list, and import a "
+                f"It was imported from {self._imported_from}: run coverage for the whole list, and import a "
                 "table that has more, or take these candidates out of the space"
             )
         fingerprint = self.table.fingerprint

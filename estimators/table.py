@@ -55,8 +55,8 @@ class Table:
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
-    created, changed: dates, ISO 8601, UTC. origin: of a table that others made, where it is from, as a JSON object
-    (see estimators.foreign); None: it was measured here.
+    created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
+    object with the `file`, and where others made it, its `format` (see estimators.foreign); None: it was measured here.
     """
 
     fingerprint: dict

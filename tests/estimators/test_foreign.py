@@ -577,6 +577,16 @@ def test_an_imported_table_is_uncalibrated_and_says_so(imported):
     assert not latency.measures_here
 
 
+def test_a_table_that_others_did_not_make_needs_a_factor(tmp_path):
+    table = tables.Table({"processor": "elsewhere", "backend": "cpu"}, origin={"file": "networks.csv"})
+    table.add_round(AS_LAYER.signature(), "a", 1.0, 1)
+    table.write(tmp_path / "ours.json")
+    latency = Latency(device="cpu", table=tmp_path / "ours.json")
+    assert latency.description()["imported_from"] is None
+    with pytest.raises(MissingCost, match="no factor"):
+        latency.factor("space", [stem_and_block()], [0.75])
+
+
 def test_coverage_counts_modules_once_and_lists_what_lacks(imported):
     latency = imported(STEM + FIRST)
     stem = Layer("convolution", (3, 8, 8), (4, 4, 4), 3, 2).part()
