@@ -1,5 +1,7 @@
 """Tables of others: read with their units, refused where a figure is none, and the same after export and import."""
 
+import csv
+import io
 from statistics import fmean, median
 
 import nnabla as nn
@@ -451,6 +453,25 @@ def test_the_exported_yaml_is_what_others_read(take):
     assert content["Logits-input:7x7x8-output:10"] == {"mean": 0.1, "count": 7, "label": "space: head"}
     channels = yaml.safe_load(export_table(measured(), OnceForAll(expand="channels"))[0])
     assert BLOCK.replace("expand:6", "expand:96") in channels
+
+
+def test_the_exported_csv_says_what_is_a_layer_in_words(take):
+    table = tables.Table({"processor": "here", "backend": "cpu"})
+    layers = [
+        AS_LAYER,
+        Layer("inverted_residual", (4, 8, 8), (4, 8, 8), 3, 1, 4, True, 2, True, "hard_swish", False),
+        Layer("convolution", (3, 8, 8), (4, 8, 8), 5, activation="none"),
+        Layer("classifier", (8, 7, 7), (10,)),
+        # No whole ratio: its signature says it.
+        Layer("inverted_residual", (4, 8, 8), (4, 8, 8), 3, 1, 10),
+    ]
+    for layer in layers:
+        table.add_round(layer.signature(), "a", 1.0, 1)
+    rows = list(csv.DictReader(io.StringIO(export_table(table, CSV())[0])))
+    assert [row["op"] for row in rows] == ["inverted_residual"] * 2 + ["convolution", "classifier", ""]
+    assert [bool(row["signature"]) for row in rows] == [False] * 4 + [True]
+    assert (rows[1]["groups"], rows[1]["activation"], rows[1]["shortcut"]) == ("2", "hard_swish", "0")
+    assert all(row["unit"] == "ms" and row["value"] == "1.0" for row in rows)
 
 
 def test_an_fbnet_table_is_the_same_after_export_and_import(take):
