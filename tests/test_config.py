@@ -9,6 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import nnas
+from nnas import app
 from nnas import config as configuration
 from nnas.communicator import Alone
 from nnas.config import build, load, parse
@@ -22,7 +23,12 @@ CONF = configuration.folder()
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What a command does not know by itself.
-GIVEN = {"train": ["architecture=a.json"]}
+GIVEN = {
+    "train": ["architecture=a.json"],
+    "coverage": ["table=a.json"],
+    "import_table": ["source=a.yaml", "processor=a"],
+    "export_table": ["table=a.json", "target=a.csv"],
+}
 
 
 def options(group):
@@ -54,7 +60,7 @@ def test_there_are_commands_and_options():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_composes_and_names_what_it_runs(command):
     config = plain(command)
-    assert config.command in ("search", "train", "profile")
+    assert config.command in app.COMMANDS
     assert not OmegaConf.missing_keys(config)
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
@@ -118,9 +124,11 @@ def test_solvers_build(option):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
-    network = build(plain(command).space)
-    for value in vars(network).values():
-        assert type(value).__module__.split(".")[0] != "omegaconf"
+    groups = {"space", "format"} & plain(command).keys()
+    assert groups
+    for group in groups:
+        for value in vars(build(plain(command)[group])).values():
+            assert type(value).__module__.split(".")[0] != "omegaconf"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def import_table(source, form, unit, processor, backend, batch=1, dtype="float32
         raise EstimatorError(f"batch={batch!r}: it must be a whole number from 1 on")
     content = _content(source)
     try:
-        figures, left = form.read(content.decode("utf-8"), unit)
+        figures, left = form.read(content.decode("utf-8-sig"), unit)
         by_signature, unbuilt = _by_signature(figures, batch, dtype)
         entries = {text: _entry(group, form.repeats) for text, group in by_signature.items()}
     except UnicodeDecodeError as error:
@@ -174,6 +174,12 @@ def shown(value):
     """Words of a file for a message: short, and in one line."""
     text = str(value)
     return repr(text if len(text) <= 120 else f"{text[:120]}…")
+
+
+def deviations(table):
+    """{signature: the standard deviation that others gave, ms} of a Table."""
+    found = (table.origin or {}).get("deviations")
+    return found if isinstance(found, dict) else {}
 
 
 def left_text(left):

@@ -10,6 +10,7 @@ from estimators.foreign.base import (
     Figure,
     Format,
     check_rounds,
+    deviations,
     known_unit,
     milliseconds,
     shown,
@@ -68,7 +69,7 @@ class CSV(Format):
 
     def write(self, layers, table):
         """See Format; nothing is left, since what has no words has its signature."""
-        deviations = (table.origin or {}).get("deviations", {})
+        given = deviations(table)
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
@@ -80,7 +81,7 @@ class CSV(Format):
                 "unit": "ms",
                 "runs": entry.runs,
                 "rounds": " ".join(map(repr, entry.rounds)) if several else "",
-                "deviation": repr(deviations[signature]) if signature in deviations else "",
+                "deviation": repr(given[signature]) if signature in given else "",
             }
             words = layers[signature] and _words(layers[signature])
             writer.writerow(row | (words or {"signature": signature}))

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 import yaml
 
 from estimators.base import EstimatorError
-from estimators.foreign.base import Figure, Format, check_rounds, milliseconds, shown, whole_number
+from estimators.foreign.base import Figure, Format, check_rounds, deviations, milliseconds, shown, whole_number
 from estimators.foreign.blocks import Layer, read_shape, show_shape
 
 KEY = re.compile(r"(?P<op>\w+)-input:(?P<input>[\dx]+)-output:(?P<output>[\dx]+)(?P<rest>(?:-\w+:\d+)*)")
@@ -52,7 +52,7 @@ class OnceForAll(Format):
     def write(self, layers, table):
         """See Format."""
         written, left = {}, []
-        deviations = (table.origin or {}).get("deviations", {})
+        given = deviations(table)
         channels = self._expand == "channels"
         for signature, entry in table.entries.items():
             layer = layers[signature]
@@ -63,8 +63,8 @@ class OnceForAll(Format):
             value = {"mean": fmean(entry.rounds), "count": entry.runs}
             if len(entry.rounds) > 1:
                 value |= {"std": pstdev(entry.rounds), "rounds": list(entry.rounds)}
-            elif signature in deviations:
-                value["std"] = deviations[signature]
+            elif signature in given:
+                value["std"] = given[signature]
             written[key] = value if entry.label == key else {**value, "label": entry.label}
         return yaml.safe_dump(written, sort_keys=True, width=10**6) if written else "", left
 

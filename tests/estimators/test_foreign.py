@@ -394,6 +394,8 @@ def test_a_signature_of_another_batch_or_type_is_not_taken(take):
 
 def test_a_file_that_is_no_text_or_not_there(tmp_path, refused):
     path = tmp_path / "theirs"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{CSV_HEADER}{CSV_ROW},1,ms\r\n".encode())
+    assert len(import_table(path, CSV(), None, "a", "b")[0].entries) == 1
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(EstimatorError, match="theirs: it is no text in UTF-8"):
         import_table(path, CSV(), "ms", "a", "b")
