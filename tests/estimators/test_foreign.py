@@ -557,6 +557,7 @@ def imported(take, tmp_path):
 
     def make(text, form=None, **settings):
         table, _ = take(text, form or OnceForAll(), **settings)
+        (tmp_path / "ours.json").unlink(missing_ok=True)
         table.write(tmp_path / "ours.json")
         return Latency(device="cpu", folder=tmp_path / "none", table=tmp_path / "ours.json")
 
