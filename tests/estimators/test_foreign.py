@@ -542,6 +542,10 @@ def test_a_file_that_is_there_is_kept(tmp_path):
     with pytest.raises(EstimatorError, match="new.json cannot be written .No space left"):
         write_new(tmp_path / "new.json", fail)
     assert [one.name for one in tmp_path.iterdir()] == ["there.json"]
+    seen = []
+    write_new(tmp_path / "whole.json", lambda temporary: (seen.append(temporary), temporary.write_text("whole")))
+    # It gets its name when it is whole.
+    assert len(seen) == 1 and seen[0] != tmp_path / "whole.json"
     write_new(tmp_path / "below" / "new.json", measured().write)
     assert tables.read(tmp_path / "below" / "new.json").entries == measured().entries
 
