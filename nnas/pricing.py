@@ -33,10 +33,11 @@ def cut(network, space, batch):
     with nn.parameter_scope("", {}):
         x = nn.Variable((batch, *network.input_shape))
         costing = Costing(space.name, x)
-        costing.finish(network(x, costing, SHIPPED).logits)
+        outputs = network(x, costing, SHIPPED)
+        costing.finish(outputs.logits, *outputs.others.values())
     return costing.parts
 
 
 def _whole(network, space, choices, batch):
-    x, logits, _ = shipped_network(network, choices, batch)
-    return Part((), (logits,), (x,), f"{space.name}: {' '.join(choices.values())}")
+    x, outputs, _ = shipped_network(network, choices, batch)
+    return Part((), tuple(outputs.values()), (x,), f"{space.name}: {' '.join(choices.values())}")
