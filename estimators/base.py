@@ -97,7 +97,8 @@ class Estimator(ABC):
     def factor(self, space_name, parts, sums, progress=None):
         """(factor, error): a whole network of a space costs factor x the sum of its parts; error is relative.
 
-        Counted costs add up exactly; measured ones do not, so some networks are measured as a whole.
+        Counted costs add up exactly; measured ones do not, so some networks are measured as a whole. An error of None
+        is one that nobody knows.
         parts: sequence of Part, each a whole network. sums: of their parts' costs, in `unit`. Raises MissingCost.
         """
         return 1.0, 0.0

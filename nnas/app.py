@@ -19,6 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
+from estimators import foreign
+from estimators import table as latency_tables
 from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
@@ -34,12 +36,12 @@ from nnas.hooks import Hook, call, observed
 from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
 from nnas.objectives import constraint
-from nnas.pricing import price
+from nnas.pricing import cut, price
 from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
 from nnas.searchers.base import Searcher
 from nnas.space import Architecture
-from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
+from nnas.terminal import Terminal, costs_text, coverage_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -55,8 +57,13 @@ def run_command(arguments):
             print(OmegaConf.to_yaml(config), end="")
             return 0
         command = config.get("command")
-        if command not in COMMANDS:
-            raise NnasError(f"command={command}: there are {', '.join(COMMANDS)}{nearest(command, COMMANDS)}")
+        possible = COMMANDS | FILE_COMMANDS
+        if command not in possible:
+            raise NnasError(f"command={command}: there are {', '.join(possible)}{nearest(command, possible)}")
+        if command in FILE_COMMANDS:
+            with interruptible():
+                FILE_COMMANDS[command](config, Terminal())
+            return 0
         with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
             COMMANDS[command](config, session)
         return 0
@@ -253,6 +260,41 @@ def profile(config, session):
     """Measure what the latency table of this device lacks of a space."""
     estimator = _built(config, "estimator")
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
+
+
+def coverage(config, session):
+    """List what a latency table lacks of a space."""
+    estimator = _built(config, "estimator")
+    if not isinstance(estimator, Latency):
+        raise NnasError("coverage is of a latency table; take estimator=latency")
+    parts = cut(session.network, session.space, estimator.batch)
+    session.terminal.say(coverage_text(*estimator.coverage(parts)))
+
+
+def import_table(config, terminal):
+    """Make a latency table from one that others made."""
+    keys = ("unit", "processor", "backend", "batch")
+    table, left = foreign.import_table(
+        str(config.source),
+        _built(config, "format"),
+        **{key: config[key] for key in keys},
+        came_from=config.came_from,
+    )
+    name = latency_tables.file_name(table.fingerprint, table.dtype, table.batch)
+    path = str(config.table or os.path.join("latency_tables", name))
+    foreign.write_new(path, table.write)
+    what = (f"{path}: {len(table.entries)} modules from {config.source}", foreign.repeated_text(table))
+    terminal.say("; ".join(filter(None, what)))
+    terminal.say(f"not taken {foreign.left_text(left)}")
+
+
+def export_table(config, terminal):
+    """Write a latency table in a format of others."""
+    table = latency_tables.read(str(config.table))
+    text, left = foreign.export_table(table, _built(config, "format"))
+    foreign.write_new(str(config.target), lambda path: path.write_text(text, encoding="utf-8"))
+    terminal.say(f"{config.target}: {len(table.entries) - len(left)} modules, in ms, from {config.table}")
+    terminal.say(f"not exported {foreign.left_text(left)}")
 
 
 def _estimators(config):
@@ -602,4 +644,6 @@ def _next_commands(config, session, run, constraints):
 
 # What a run folder may be resumed with more of: {key: the phase that then goes on}.
 GROWING = {"search.epochs": "search", "train.epochs": "train"}
-COMMANDS = {"search": search, "train": train, "profile": profile}
+COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage}
+# These need neither a device nor a space, and get a terminal instead of a session.
+FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}

@@ -15,6 +15,7 @@ from PIL import Image
 from tiny import Judge, objective_of
 
 import nnas
+from nnas import app
 from nnas import config as configuration
 from nnas.communicator import Alone
 from nnas.config import build, load, parse
@@ -28,7 +29,14 @@ CONF = configuration.folder()
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What a command does not know by itself.
-GIVEN = {"train": ["architecture=a.json"], "proxyless_imagenet": ["data.path=folder"]}
+GIVEN = {
+    "train": ["architecture=a.json"],
+    "coverage": ["table=a.json"],
+    "import_table": ["source=a.yaml", "processor=a"],
+    "export_table": ["table=a.json", "target=a.csv"],
+    "proxyless_imagenet": ["data.path=folder"],
+    "resume": ["run_dir=a"],
+}
 
 
 def options(group):
@@ -60,7 +68,7 @@ def test_there_are_commands_and_options():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_composes_and_names_what_it_runs(command):
     config = plain(command)
-    assert config.command in ("search", "train", "profile")
+    assert config.command in {*app.COMMANDS, *app.FILE_COMMANDS, "resume"}
     assert not OmegaConf.missing_keys(config)
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
@@ -199,9 +207,11 @@ def test_solvers_build(option):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
-    network = build(plain(command).space)
-    for value in vars(network).values():
-        assert type(value).__module__.split(".")[0] != "omegaconf"
+    groups = {"space", "format"} & plain(command).keys()
+    assert groups or command == "resume"
+    for group in groups:
+        for value in vars(build(plain(command)[group])).values():
+            assert type(value).__module__.split(".")[0] != "omegaconf"
 
 
 @pytest.mark.parametrize(
