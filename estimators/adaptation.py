@@ -49,12 +49,12 @@ def adapt(counts, latencies, sources=(), groupings=()):
     counts, latencies = np.asarray(counts, float), np.asarray(latencies, float)
     sources = np.asarray(sources, float).reshape(len(sources), -1 if len(sources) else counts.shape[-1])
     _check(counts, latencies, sources, groupings)
-    costs = _costs(counts, latencies, sources, groupings)
+    costs = posterior_costs(counts, latencies, sources, groupings)
     fold_of = np.arange(len(latencies)) % MOST_FOLDS
     errors = []
     for fold in np.unique(fold_of):
         out = fold_of == fold
-        predicted = counts[out] @ _costs(counts[~out], latencies[~out], sources, groupings)
+        predicted = counts[out] @ posterior_costs(counts[~out], latencies[~out], sources, groupings)
         errors.extend(predicted / latencies[out] - 1)
     return Adaptation(costs, float(np.sqrt(np.mean(np.square(errors)))))
 
@@ -76,10 +76,9 @@ def _check(counts, latencies, sources, groupings):
         raise EstimatorError("adaptation needs sources whose parts cost 0 or more")
 
 
-def _costs(counts, latencies, sources, groupings):
-    """The mean of the parts' costs, (parts,), given the latencies."""
-    if not len(sources):
-        sources = np.ones((1, counts.shape[1]))
+def posterior_costs(counts, latencies, sources, groupings):
+    """The parts' costs alone, (parts,); see adapt. Nothing is checked."""
+    sources = np.asarray(sources, float) if len(sources) else np.ones((1, counts.shape[1]))
     scaled = sources / np.maximum((counts @ sources.T).mean(0), np.finfo(float).tiny)[:, None]
     mean = scaled.mean(0)
     predicted = counts @ mean
@@ -107,9 +106,7 @@ def _costs(counts, latencies, sources, groupings):
         steps.append([size**2 * solved for size in sizes])
     weights = np.exp(np.array(evidences) - max(evidences))
     averaged = np.einsum("s,swn->wn", weights / weights.sum(), np.array(steps))
-    deviation = sum(
-        factor @ (one.T @ step) for (factor, _), one, step in zip(ways, projected, averaged, strict=True)
-    )
+    deviation = sum(factor @ (one.T @ step) for (factor, _), one, step in zip(ways, projected, averaged, strict=True))
     return speed * np.maximum(mean + deviation, LEAST_COST * mean)
 
 
@@ -117,3 +114,19 @@ def _members(labels):
     """(parts, groups): 1 where a part belongs to a group."""
     labels = np.asarray(labels)
     return (labels[:, None] == np.unique(labels)).astype(float)
+
+
+def reaching(edges, carries, output):
+    """Which operators of a cell can reach its output, (networks, edges).
+
+    edges: (from, to) of each operator, numbers of nodes with from < to. carries: (networks, edges), False where an
+    operator passes nothing on, as "none". output: the number of the output node. A runtime that computes only what is
+    asked for skips all others: counts times this price them at 0 then. GPUs, where all layers are launched, do not.
+    """
+    carries = np.asarray(carries, bool)
+    reached = np.zeros((len(carries), output + 1), bool)
+    reached[:, output] = True
+    for edge in sorted(range(len(edges)), key=lambda edge: -edges[edge][1]):
+        start, end = edges[edge]
+        reached[:, start] |= reached[:, end] & carries[:, edge]
+    return reached[:, [end for _, end in edges]]

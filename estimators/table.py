@@ -55,7 +55,8 @@ class Table:
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
-    created, changed: dates, ISO 8601, UTC.
+    created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
+    value (see estimators.adapted); None: it was measured here.
     """
 
     fingerprint: dict
@@ -66,6 +67,7 @@ class Table:
     yardstick: float = None
     created: str = ""
     changed: str = ""
+    origin: dict = None
 
     def __post_init__(self):
         self.created = self.created or _now()
@@ -108,6 +110,7 @@ class Table:
             "created": self.created,
             "changed": self.changed,
             "yardstick_seconds": self.yardstick,
+            "origin": self.origin,
             "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
         }
@@ -186,6 +189,7 @@ def _from_json(content):
         created=content["created"],
         changed=content["changed"],
         yardstick=yardstick,
+        origin=content.get("origin"),
     )
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import nnabla as nn
 import numpy as np
@@ -16,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
+from estimators.adapted import Adapted
 from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
@@ -27,12 +29,13 @@ from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_nnp, shipped_network
 from nnas.files import write_json
 from nnas.kernels import loading
+from nnas.measurements import occurrences, read_measurements
 from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.rundir import find_run, start_run
 from nnas.search import Search
 from nnas.space import Architecture
-from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
+from nnas.terminal import Terminal, adapted_text, costs_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -198,6 +201,22 @@ def profile(config, invocation):
     session = Session(config, invocation)
     estimator = configuration.build(config.estimator)
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
+
+
+def adapt(config, invocation):
+    """Predict a device on which some whole networks were measured, and write its latency table."""
+    session = Session(config, invocation)
+    source = str(config.measurements)
+    architectures, latencies = zip(*read_measurements(source, session.space), strict=True)
+    if isinstance(config.sources, str):
+        raise NnasError(f"sources={config.sources}: it must be a list; write sources=[{config.sources}]")
+    tables = [Latency(session.device, table=str(path), batch=config.batch) for path in config.sources]
+    name = Path(source).stem if config.device_name is None else str(config.device_name)
+    estimator = Adapted(tables, name, latencies, lambda parts: occurrences(parts, architectures), source)
+    costs = session.price(estimator)
+    path = estimator.write(str(config.folder))
+    session.terminal.say(adapted_text(name, path, len(latencies), costs, extremes(session.space, costs)))
+    session.terminal.say(f"next: {invocation.variant('proxyless', f'table={path}', keep=('space',))}")
 
 
 def _estimators(config):
@@ -396,4 +415,4 @@ def _next_commands(config, session, run, constraints):
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 
 
-COMMANDS = {"search": search, "train": train, "profile": profile}
+COMMANDS = {"search": search, "train": train, "profile": profile, "adapt": adapt}

@@ -58,6 +58,15 @@ def costs_text(name, costs):
     return line
 
 
+def adapted_text(name, path, networks, costs, extremes):
+    """What was predicted of a new device; extremes: the cost of the cheapest and of the dearest architecture."""
+    cheapest, dearest = extremes
+    return (
+        f"{name}: all architectures take {cheapest:.4g} to {dearest:.4g} {costs.unit}, by {networks} measured ones; "
+        f"± {costs.error:.1%} on networks left out\n{path}: the latency table, {len(costs.terms)} modules"
+    )
+
+
 def epoch_line(progress, constraints):
     """One line on an epoch; constraints: those of the search, for the units of its costs."""
     record = progress.record
