@@ -11,13 +11,14 @@ FEWEST_NETWORKS = 4
 MOST_FOLDS = 10
 # What is averaged over: the relative error of a measured network, and how far the costs of parts may lie from the mean
 # of the sources: along the sources' own differences, each part for itself, all parts of a group together.
-NOISES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
+NOISES = (0.005, 0.02, 0.08, 0.32)
 ALONG_SOURCES = (0.5, 1.0, 2.0)
 ALONE = (0.05, 0.2, 0.5)
 TOGETHER = (0.0, 0.2, 0.5)
 SPEED = 0.3
-# The noise has this share of the mean latency at least: a network of next to nothing would outweigh all others.
-LEAST_NOISE = 0.1
+# This share of the noise is the same for all networks, the rest grows with their latency: were all of it relative, a
+# network of next to nothing would outweigh all others.
+COMMON_NOISE = 0.75
 LEAST_COST = 0.05  # of the mean of the sources: a cost below it is no cost
 
 
@@ -72,28 +73,48 @@ def _check(counts, latencies, sources, groupings):
         )
     if not (np.isfinite(latencies).all() and (latencies > 0).all()):
         raise EstimatorError("adaptation needs positive latencies of whole networks, in one unit")
-    if not (np.isfinite(sources).all() and (sources >= 0).all() and (sources.sum(1) > 0).all()):
-        raise EstimatorError("adaptation needs sources whose parts cost 0 or more")
+    if not (np.isfinite(sources).all() and (sources >= 0).all() and (counts @ sources.T).any(0).all()):
+        raise EstimatorError(
+            "adaptation needs sources whose parts cost 0 or more, and the measured networks more than 0"
+        )
 
 
 def posterior_costs(counts, latencies, sources, groupings):
     """The parts' costs alone, (parts,); see adapt. Nothing is checked."""
     sources = np.asarray(sources, float) if len(sources) else np.ones((1, counts.shape[1]))
-    scaled = sources / np.maximum((counts @ sources.T).mean(0), np.finfo(float).tiny)[:, None]
+    scaled = sources / (counts @ sources.T).mean(0)[:, None]
     mean = scaled.mean(0)
     predicted = counts @ mean
     some = predicted > 0
     speed = np.exp(np.median(np.log(latencies[some] / predicted[some])))
-    residual = latencies / speed - predicted
-    noise_shape = (1 - LEAST_NOISE) * latencies / speed + LEAST_NOISE
-    # Each way to deviate as a factor of its covariance, (parts, directions).
+    # Each way to deviate as a factor of its covariance, (parts, directions), and the sizes that it may have.
+    members = [_members(labels) for labels in groupings]
     ways = [
         (mean[:, None], (SPEED,)),
         ((scaled - mean).T / np.sqrt(len(scaled)), ALONG_SOURCES if len(scaled) > 1 else (0.0,)),
         (np.diag(mean), ALONE),
-        (np.concatenate([_members(labels) for labels in groupings] or [np.zeros((len(mean), 0))], 1) * mean[:, None],
-         TOGETHER if groupings else (0.0,)),
-    ]  # fmt: skip
+        *([(np.concatenate(members, axis=1) * mean[:, None], TOGETHER)] if members else []),
+    ]
+    least = LEAST_COST * mean
+    fixed = np.zeros(len(mean), bool)
+    while True:
+        # A cost below the least is held there, and what it had less than that is found among the others.
+        costs = _posterior_mean(
+            counts,
+            latencies / speed,
+            np.where(fixed, least, mean),
+            [(np.where(fixed[:, None], 0.0, factor), sizes) for factor, sizes in ways],
+        )
+        below = ~fixed & (costs < least)
+        if not below.any():
+            return speed * costs
+        fixed |= below
+
+
+def _posterior_mean(counts, latencies, mean, ways):
+    """The mean of the parts' costs given the latencies, averaged over the sizes of noise and of all ways to deviate."""
+    residual = latencies - counts @ mean
+    noise_shape = (1 - COMMON_NOISE) * latencies + COMMON_NOISE
     projected = [counts @ factor for factor, _ in ways]
     covariances = [one @ one.T for one in projected]
     evidences, steps = [], []
@@ -106,8 +127,7 @@ def posterior_costs(counts, latencies, sources, groupings):
         steps.append([size**2 * solved for size in sizes])
     weights = np.exp(np.array(evidences) - max(evidences))
     averaged = np.einsum("s,swn->wn", weights / weights.sum(), np.array(steps))
-    deviation = sum(factor @ (one.T @ step) for (factor, _), one, step in zip(ways, projected, averaged, strict=True))
-    return speed * np.maximum(mean + deviation, LEAST_COST * mean)
+    return mean + sum(factor @ (one.T @ step) for (factor, _), one, step in zip(ways, projected, averaged, strict=True))
 
 
 def _members(labels):
