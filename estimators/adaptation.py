@@ -11,7 +11,7 @@ FEWEST_NETWORKS = 4
 MOST_FOLDS = 10
 # What is averaged over: the relative error of a measured network, and how far the costs of parts may lie from the mean
 # of the sources: along the sources' own differences, each part for itself, all parts of a group together.
-NOISES = (0.005, 0.02, 0.08, 0.32)
+NOISES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 ALONG_SOURCES = (0.5, 1.0, 2.0)
 ALONE = (0.05, 0.2, 0.5)
 TOGETHER = (0.0, 0.2, 0.5)
