@@ -208,7 +208,7 @@ def adapt(config, invocation):
     session = Session(config, invocation)
     source = str(config.measurements)
     architectures, latencies = zip(*read_measurements(source, session.space), strict=True)
-    if isinstance(config.sources, str):
+    if not OmegaConf.is_list(config.sources):
         raise NnasError(f"sources={config.sources}: it must be a list; write sources=[{config.sources}]")
     tables = [Latency(session.device, table=str(path), batch=config.batch) for path in config.sources]
     name = Path(source).stem if config.device_name is None else str(config.device_name)

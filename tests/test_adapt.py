@@ -23,12 +23,11 @@ from nnas.measurements import occurrences
 from nnas.pricing import price
 
 ADAPT = ["adapt", *SPACE, "sources=[a.json,b.json]", "measurements=phone.csv"]
-TABLE = "latency_tables/{}"
 
 
 @pytest.fixture(scope="module")
 def tiny():
-    """(network, space, parts, costs of parts on the new device, (parts,), ms)"""
+    """(network, space, parts) of the tiny space."""
     network = build(load("adapt", None, ADAPT[1:]).space)
     with nn.parameter_scope("", {}):
         x = nn.Variable((1, *network.input_shape))
@@ -108,7 +107,7 @@ def test_the_table_says_where_it_is_from(truth):
 
 def test_a_search_takes_the_table(truth):
     assert call(ADAPT).status == 0
-    quick = [*SHORT, "search.warmup_epochs=0", "train.epochs=0"]
+    quick = [*SHORT, "search.warmup_epochs=0", "search.epochs=0", "train.epochs=0", "device.kernels=native"]
     done = call([*SEARCH, *quick, f"table={the_table()}", "run_dir=run"])
     assert done.status == 0, done.err
     costs = load_costs("run/costs.json")["latency"]
