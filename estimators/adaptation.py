@@ -8,6 +8,7 @@ import numpy as np
 from estimators.base import EstimatorError
 
 FEWEST_NETWORKS = 4
+MOST_NETWORKS = 500  # the time grows with their third power: these take a minute
 MOST_FOLDS = 10
 # What is averaged over: the relative error of a measured network, and how far the costs of parts may lie from the mean
 # of the sources: along the sources' own differences, each part for itself, all parts of a group together.
@@ -45,7 +46,8 @@ def adapt(counts, latencies, sources=(), groupings=()):
     large the deviations and the noise are is not chosen but averaged over, weighted by the probability of the measured
     latencies.
 
-    Raises EstimatorError for fewer than four networks, for latencies that are none, and for shapes that do not match.
+    Raises EstimatorError for fewer than four networks or more than 500, for latencies that are none, and for shapes
+    that do not match.
     """
     counts, latencies = np.asarray(counts, float), np.asarray(latencies, float)
     sources = np.asarray(sources, float).reshape(len(sources), -1 if len(sources) else counts.shape[-1])
@@ -65,6 +67,11 @@ def _check(counts, latencies, sources, groupings):
         raise EstimatorError(
             f"adaptation needs {FEWEST_NETWORKS} measured networks at least, better ten, and there are "
             f"{len(latencies)}: measure more"
+        )
+    if len(latencies) > MOST_NETWORKS:
+        raise EstimatorError(
+            f"adaptation is for a few measured networks, {MOST_NETWORKS} at most, and there are {len(latencies)}: give "
+            "fewer"
         )
     if counts.shape != (len(latencies), sources.shape[1]) or any(len(one) != counts.shape[1] for one in groupings):
         raise EstimatorError(

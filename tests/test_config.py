@@ -22,7 +22,7 @@ CONF = configuration.folder()
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What a command does not know by itself.
-GIVEN = {"train": ["architecture=a.json"]}
+GIVEN = {"train": ["architecture=a.json"], "adapt": ["sources=[a.json]", "measurements=m.csv"]}
 
 
 def options(group):
@@ -54,7 +54,7 @@ def test_there_are_commands_and_options():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_composes_and_names_what_it_runs(command):
     config = plain(command)
-    assert config.command in ("search", "train", "profile")
+    assert config.command in ("search", "train", "profile", "adapt")
     assert not OmegaConf.missing_keys(config)
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config

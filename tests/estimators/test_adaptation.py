@@ -76,14 +76,13 @@ def test_what_is_in_one_group_deviates_together(random):
 
 
 def test_the_error_is_that_of_networks_left_out(random):
-    """On latencies that nothing explains, a fit of ten sums by 33 costs is near, and its error still is that noise."""
-    sources = random.uniform(0.1, 1, (3, PARTS))
-    counts, others = networks(random, 30), networks(random, 500)
-    expected = sources.mean(0)
-    latencies = counts @ expected * np.exp(random.normal(0, 0.2, 30))
-    adaptation = adapt(counts, latencies, sources)
-    assert 0.14 < adaptation.error < 0.3
-    assert relative_error(others, adaptation.costs, expected) < 0.1
+    """A device that no source is like: its ten networks are fitted well, and others are not."""
+    sources, expected = random.uniform(0.1, 1, (3, PARTS)), random.uniform(0.1, 1, PARTS)
+    counts, others = networks(random, 10), networks(random, 500)
+    adaptation = adapt(counts, counts @ expected, sources)
+    true = relative_error(others, adaptation.costs, expected)
+    assert relative_error(counts, adaptation.costs, expected) < 0.5 * true
+    assert 0.7 * true < adaptation.error < 1.8 * true
 
 
 def test_all_costs_are_positive_where_the_sources_are(random):
@@ -106,6 +105,7 @@ def bad(**changes):
     ("changes", "says"),
     [
         ({"counts": np.eye(5)[:3], "latencies": np.ones(3)}, "4 measured networks at least.*there are 3"),
+        ({"counts": np.ones((501, 5)), "latencies": np.ones(501)}, "500 at most, and there are 501"),
         ({"latencies": np.ones(4)}, "have to match"),
         ({"counts": np.ones((5, 6))}, "have to match"),
         ({"groupings": [range(4)]}, "have to match"),
