@@ -114,7 +114,7 @@ class Latency(Estimator):
 
         Raises MissingCost, EstimatorError.
         """
-        fitted_on = _digest([signature(part, self.table.dtype) for part in parts], sums)
+        fitted_on = digest([signature(part, self.table.dtype) for part in parts], sums)
         known = self.table.calibration.get(space_name)
         if known is None or known.fitted_on != fitted_on:
             if self._imported_from:
@@ -248,5 +248,6 @@ class Latency(Estimator):
         return f"On {fingerprint['processor']}, run: {command}"
 
 
-def _digest(signatures, sums):
+def digest(signatures, sums):
+    """Of the networks that a factor was fitted on, and of the sums of their parts."""
     return hashlib.sha256(json.dumps([signatures, list(sums)]).encode()).hexdigest()[:16]

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import nnabla as nn
 import numpy as np
@@ -21,6 +22,7 @@ import nnas
 from estimators import device as devices
 from estimators import foreign
 from estimators import table as latency_tables
+from estimators.adapted import Adapted
 from estimators.base import EstimatorError
 from estimators.latency import Latency
 from nnas import communicator as communicators
@@ -35,13 +37,14 @@ from nnas.files import read_json, read_yaml, write_json
 from nnas.hooks import Hook, call, observed
 from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
+from nnas.measurements import occurrences, read_measurements
 from nnas.objectives import constraint
 from nnas.pricing import cut, price
 from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
 from nnas.searchers.base import Searcher
 from nnas.space import Architecture
-from nnas.terminal import Terminal, costs_text, coverage_text, epoch_line, summary_text
+from nnas.terminal import Terminal, adapted_text, costs_text, coverage_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -295,6 +298,21 @@ def export_table(config, terminal):
     foreign.write_new(str(config.target), lambda path: path.write_text(text, encoding="utf-8"))
     terminal.say(f"{config.target}: {len(table.entries) - len(left)} modules, in ms, from {config.table}")
     terminal.say(f"not exported {foreign.left_text(left)}")
+
+
+def adapt(config, session):
+    """Predict a device on which some whole networks were measured, and write its latency table."""
+    source = str(config.measurements)
+    architectures, latencies = zip(*read_measurements(source, session.space), strict=True)
+    if not OmegaConf.is_list(config.sources):
+        raise NnasError(f"sources={config.sources}: it must be a list; write sources=[{config.sources}]")
+    tables = [Latency(session.device, table=str(path), batch=config.batch) for path in config.sources]
+    name = Path(source).stem if config.device_name is None else str(config.device_name)
+    estimator = Adapted(tables, name, latencies, lambda parts: occurrences(parts, architectures), source)
+    costs = session.price(estimator)
+    path = estimator.write(str(config.folder))
+    session.terminal.say(adapted_text(name, path, len(latencies), costs, extremes(session.space, costs)))
+    session.terminal.say(f"next: {session.invocation.variant('proxyless', f'table={path}', keep=('space',))}")
 
 
 def _estimators(config):
@@ -644,6 +662,6 @@ def _next_commands(config, session, run, constraints):
 
 # What a run folder may be resumed with more of: {key: the phase that then goes on}.
 GROWING = {"search.epochs": "search", "train.epochs": "train"}
-COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage}
+COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage, "adapt": adapt}
 # These need neither a device nor a space, and get a terminal instead of a session.
 FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}

@@ -69,6 +69,15 @@ def coverage_text(whole, cut, lacks):
     return "\n".join([line + (":" if lacks else ""), *(f"  {lack.label}" for lack in lacks)])
 
 
+def adapted_text(name, path, networks, costs, extremes):
+    """What was predicted of a new device; extremes: the cost of the cheapest and of the dearest architecture."""
+    cheapest, dearest = extremes
+    return (
+        f"{name}: all architectures take {cheapest:.4g} to {dearest:.4g} {costs.unit}, by {networks} measured ones; "
+        f"± {costs.error:.1%} on networks left out\n{path}: the latency table, {len(costs.terms)} modules"
+    )
+
+
 def epoch_line(progress, constraints):
     """One line on an epoch; constraints: those of the search, for the units of its costs."""
     record = progress.record

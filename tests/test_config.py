@@ -36,6 +36,7 @@ GIVEN = {
     "export_table": ["table=a.json", "target=a.csv"],
     "proxyless_imagenet": ["data.path=folder"],
     "resume": ["run_dir=a"],
+    "adapt": ["sources=[a.json]", "measurements=m.csv"],
 }
 
 
