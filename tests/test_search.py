@@ -310,14 +310,16 @@ def test_gates_get_the_gradient_of_the_mixture(network, random):
         for decision in space.decisions:
             gate, place = gates[decision.name], gates[decision.name].d.copy()
             for i in range(len(decision.options)):
+                if i not in pairs[decision.name]:
+                    assert gradients[decision.name][i] == 0
+                    continue
                 ends = []
                 for sign in (1, -1):
                     gate.d = place + sign * 5e-4 * np.eye(len(place))[i]
                     ends.append(supernet.differentiate(options, images, labels)[0])
                 difference = (ends[0] - ends[1]) / 1e-3
                 assert gradients[decision.name][i] == pytest.approx(difference, rel=0.03, abs=2e-3)
-                if i not in pairs[decision.name] or decision.name not in choices:
-                    assert gradients[decision.name][i] == 0
+                assert decision.name in choices or gradients[decision.name][i] == 0
                 reached += abs(difference) > 0.005
             gate.d = place
     # That of an active option is often 0: batch normalization behind it undoes what its gate does.
