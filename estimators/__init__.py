@@ -1,8 +1,9 @@
-"""Costs of nnabla graphs: measured latency, multiply-adds, parameters."""
+"""Costs of nnabla graphs: measured latency, multiply-adds, parameters, memory."""
 
 from estimators.base import Estimator, EstimatorError, Lack, Measurement, MissingCost, Part
 from estimators.latency import Latency
 from estimators.macs import MACs
+from estimators.memory import Memory
 from estimators.parameters import Parameters
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Latency",
     "MACs",
     "Measurement",
+    "Memory",
     "MissingCost",
     "Parameters",
     "Part",
