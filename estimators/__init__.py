@@ -2,6 +2,8 @@
 
 from estimators.base import Estimator, EstimatorError, Lack, Measurement, MissingCost, Part
 from estimators.latency import Latency
+from estimators.latency_by_graph import LatencyByGraph
+from estimators.live import Live
 from estimators.macs import MACs
 from estimators.memory import Memory
 from estimators.parameters import Parameters
@@ -11,6 +13,8 @@ __all__ = [
     "EstimatorError",
     "Lack",
     "Latency",
+    "LatencyByGraph",
+    "Live",
     "MACs",
     "Measurement",
     "Memory",

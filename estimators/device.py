@@ -13,7 +13,7 @@ import nnabla.functions as F
 from nnabla.ext_utils import get_extension_context
 
 from estimators.base import EstimatorError
-from estimators.graph import one_line
+from estimators.graph import GraphCopy, one_line
 
 NAMES = ("auto", "cpu", "cudnn")
 
@@ -32,6 +32,13 @@ class Device:
     fingerprint: dict
     description: str
     dtype: str = "float32"
+
+    def runnable(self, part):
+        """A function without arguments that runs a part once, on data of its own; see GraphCopy.
+
+        Raises EstimatorError for a function that the device cannot run.
+        """
+        return GraphCopy(part, self.context).forward
 
     def synchronize(self):
         """Wait until all that was started on the device is finished."""

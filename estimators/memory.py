@@ -14,8 +14,9 @@ class Memory(Estimator):
     Weights are all leaves of a graph that are no data input, running statistics too. The peak is the largest number of
     bytes that inputs, outputs and intermediate results take at once, function by function in the order in which nnabla
     runs them, the input of the network among them. Functions that work in place (a reshape) take nothing. This is what
-    a runtime needs that frees all it can: nnabla itself keeps the network's input, results that nobody reads, and buffers that were shared in
-    place. What a function takes for itself while it runs (columns of a convolution, workspaces of a GPU) is not counted.
+    a runtime needs that frees all it can: nnabla itself keeps the network's input, results that nobody reads, and
+    buffers that were shared in place. What a function takes for itself while it runs (columns of a convolution,
+    workspaces of a GPU) is not counted.
 
     `exact` gives both for one network. A search needs a sum over parts, and a peak is a maximum: `costs` adds up to an
     upper bound, b + sum of max(0, peak - b) over the parts. b is at least the peak of what every network has, and so

@@ -108,7 +108,7 @@ class Costing:
         return x, number + 1, self.parts[number].when
 
     def _held(self, number, part, readers):
-        """What is there when a part has run and parts behind it read; readers: {what _stands_for says: their numbers}."""
+        """What is there when a part has run, and later parts read; readers: {what _stands_for says: their numbers}."""
         own = {self._stands_for(x): x for x in part.inputs}
         chosen = dict(part.when)
 

@@ -1,5 +1,7 @@
 """Counted costs of a space against those of its networks built alone."""
 
+from functools import partial
+
 import nnabla.functions as F
 import pytest
 from conftest import NETWORKS, small_mobilenet
@@ -44,12 +46,9 @@ class Repeated:
     classes = 3
 
     def __call__(self, x, decide, mode):
+        candidates = {f"k{k}": partial(conv_bn, outmaps=4, kernel=k, mode=mode, name=f"k{k}") for k in (1, 3)}
         for _ in range(2):
-            x = decide(
-                "operator",
-                {f"k{k}": lambda x, k=k: conv_bn(x, 4, k, mode, f"k{k}", activation="relu") for k in (1, 3)},
-                x,
-            )
+            x = decide("operator", candidates, x)
         return Outputs(affine(global_average_pooling(x), self.classes, "classifier"))
 
 
