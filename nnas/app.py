@@ -122,9 +122,9 @@ class Session:
         chosen, possible = self._kernels, ("auto", "native", "fast")
         if chosen not in possible:
             raise NnasError(f"device.kernels={chosen}: possible are {', '.join(possible)}{nearest(chosen, possible)}")
-        if chosen == "native" or (chosen == "auto" and self.device.name != "cpu"):
+        if chosen == "native" or (chosen == "auto" and not self.device.on_cpu):
             return None
-        if self.device.name != "cpu":
+        if not self.device.on_cpu:
             raise NnasError("device.kernels=fast: these are for the CPU; take device=cpu, or device.kernels=auto")
         try:
             functions = loading.load(self._threads, self.terminal.say)
@@ -203,12 +203,14 @@ def profile(config, invocation):
 def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
     for name, one in config.constraints.items():
-        missing = [key for key in ("estimator", "weight") if not (one or {}).get(key)]
-        if missing or all(one.get(key) is None for key in ("bound", "fraction")):
+        given = one if OmegaConf.is_dict(one) else {}
+        missing = [key for key in ("estimator", "weight") if not given.get(key)]
+        if missing or all(given.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
-                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; a constraint has an "
-                f"estimator (as +estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of "
-                "the largest network's cost"
+                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; choose constraints by "
+                "name, as constraints=[latency,macs,memory], or give one of your own an estimator (as "
+                f"+estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of the largest "
+                "network's cost"
             )
     return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
 

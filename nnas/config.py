@@ -79,7 +79,7 @@ def load(name, config_dir, overrides, complete=True):
             config = compose(name, overrides + searchpath)
             OmegaConf.resolve(config)
         except MissingConfigException as error:
-            raise NnasError(_missing(error)) from None
+            raise NnasError(_missing(error, config_dir)) from None
         except yaml.YAMLError as error:
             raise NnasError(f"--config-name={name}: a file of it is not YAML: {one_line(error)}") from None
         except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -102,10 +102,13 @@ def build(config, **arguments):
         raise NnasError(one_line(cause or error)) from None
 
 
-def _missing(error):
+def _missing(error, config_dir):
     wanted = error.missing_cfg_file or ""
     group, _, option = wanted.rpartition("/")
-    options = error.options or []
+    # Hydra does not say what there is where several may be chosen.
+    options = error.options or sorted(
+        path.stem for one in _folders(config_dir) for path in (one / group).glob("*.yaml")
+    )
     return (
         f"{group or 'configuration'}={option}: there is no such option{nearest(option, options)} (there are "
         f"{', '.join(options)})"

@@ -353,8 +353,32 @@ def test_counted_costs_and_several_constraints(run):
         assert cost["predicted"] <= cost["bound"] * (1 + 1e-9)
 
 
-def test_a_search_without_a_bound(run):
-    done = call([*SEARCH[:-1], *SHORT, "~constraints.latency", "run_dir=free"])
+def test_a_search_within_all_bounds_at_once(run):
+    names = ("latency", "macs", "memory", "parameters")
+    bounds = [f"constraints.{name}.fraction=0.9" for name in names[1:]]
+    done = call([*SEARCH, *SHORT, f"constraints=[{','.join(names)}]", *bounds, "run_dir=bounded"])
+    assert done.status == 0, done.err
+    costs, exact = (read("bounded/summary.json")[key] for key in ("costs", "exact"))
+    assert tuple(costs) == names and [cost["unit"] for cost in costs.values()] == ["ms", "MACs", "bytes", "parameters"]
+    assert all(cost["predicted"] <= cost["bound"] * (1 + 1e-9) for cost in costs.values())
+    assert exact["macs"] == costs["macs"]["predicted"] and exact["parameters"] == costs["parameters"]["predicted"]
+    memory = exact["memory"]
+    assert memory["weights"] == 4 * exact["parameters"] and memory["peak_of_activations"] > 0
+    assert memory["total"] == sum(memory[part] for part in ("weights", "peak_of_activations"))
+    assert memory["total"] <= costs["memory"]["predicted"]
+
+
+def test_live_is_for_final_networks(run):
+    live = ["estimator@constraints.latency.estimator=live", "run_dir=bad"]
+    check_error(call([*SEARCH, *SHORT, *live]), "live", "estimator=latency")
+    assert not Path("bad").exists()
+    done = call([*TRAIN, "architecture=run/architecture.json", "estimator=live", "run_dir=lively"])
+    assert done.status == 0 and read("lively/summary.json")["measured_latency"]["median"] > 0, done.err
+
+
+@pytest.mark.parametrize("none", ["~constraints.latency", "constraints=[]"])
+def test_a_search_without_a_bound(run, none):
+    done = call([*SEARCH[:-1], *SHORT, none, "run_dir=free"])
     assert done.status == 0, done.err
     assert read("free/architecture.json")["predicted"] == {}
 
@@ -628,7 +652,15 @@ def test_an_architecture_that_changed_since_the_run_began_is_refused(run):
 
 
 @pytest.mark.parametrize(
-    "change", ["~constraints.latency.weight", "+constraints.macs.bound=1e5", "~seed", "bound_ms=inf", "run_dir=2024"]
+    "change",
+    [
+        "constraints.latency=3",
+        "~constraints.latency.weight",
+        "+constraints.macs.bound=1e5",
+        "~seed",
+        "bound_ms=inf",
+        "run_dir=2024",
+    ],
 )
 def test_odd_configurations_are_no_tracebacks(run, change):
     done = call([*SEARCH, *SHORT, "run_dir=odd", change])

@@ -5,9 +5,8 @@ import nnabla.functions as F
 import pytest
 from small_parts import convolution, foreign, identity, inverted_residual, parameter
 
-from estimators import EstimatorError, Latency, LatencyByGraph, Live, MissingCost, Part
+from estimators import EstimatorError, Latency, LatencyByGraph, Live, MissingCost, Part, yardstick
 from estimators import table as tables
-from estimators import yardstick
 from estimators.graph import GraphCopy
 
 
