@@ -94,8 +94,7 @@ class _Graph:
         self.names = {variable: name for name, variable in inputs.items()}
         self._onnx = onnx
         self._label = part.label
-        # Compared by their data: a graph may hold another view of a parameter than the scope does.
-        self._parameters = [(variable.data, name) for name, variable in parameters.items()]
+        self._parameters = {variable: name for name, variable in parameters.items()}
         self._weights = set(parameters_of(part))
         self._made = 0
 
@@ -131,9 +130,8 @@ class _Graph:
         """The name of a Variable; shape: as which it is wanted."""
         if variable in self._weights and (shape is not None or variable not in self.names):
             array = variable.d if shape is None else variable.d.reshape(shape)
-            known = next((name for data, name in self._parameters if data == variable.data), None)
-            taken = known in {one.name for one in self.initializers}
-            name = self.constant(array, name=self.new("p") if known is None or taken else known)
+            # A weight that is wanted in two shapes is there twice, under its own name once.
+            name = self.constant(array, name=self._parameters.pop(variable, None) or self.new("p"))
             if shape is not None:
                 return name
             self.names[variable] = name

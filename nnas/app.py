@@ -16,16 +16,20 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
-from estimators.base import EstimatorError
+from estimators.base import EstimatorError, Part
 from estimators.latency import Latency
+from estimators.macs import MACs
+from estimators.memory import Memory
+from estimators.onnx_graph import needed, onnx_model
+from estimators.parameters import Parameters
 from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.checkpoint import read_arrays, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
-from nnas.export import export_nnp, shipped_network
-from nnas.files import write_json
+from nnas.export import export_modules, export_nnp, modules, shipped_network
+from nnas.files import write_bytes, write_json
 from nnas.kernels import loading
 from nnas.objectives import constraint
 from nnas.pricing import price
@@ -145,6 +149,7 @@ def search(config, invocation):
     session = Session(config, invocation)
     data = _data(config, session.network)
     estimators = _estimators(config)
+    exports = _exports(config)
     run, settings = _find_run(config)
     start = time.monotonic()
     if run.costs.exists():
@@ -165,9 +170,9 @@ def search(config, invocation):
         _derive(session, run, loop, constraints)
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
-    measuring = _measuring(session, estimators.values())
+    latency = _latency(session, estimators.values())
     training = _training(config, session, data, architecture.choices)
-    _train_and_ship(config, session, data, run, architecture, measuring, training, constraints)
+    _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints)
 
 
 def train(config, invocation):
@@ -175,6 +180,7 @@ def train(config, invocation):
     session = Session(config, invocation)
     data = _data(config, session.network)
     estimator = configuration.build(config.estimator)
+    exports = _exports(config)
     source = str(config.architecture)
     architecture = Architecture.load(source)
     if architecture.space != session.space.name:
@@ -190,7 +196,7 @@ def train(config, invocation):
     training = _training(config, session, data, architecture.choices, weights)
     _start_run(session, run, settings)
     architecture.save(run.architecture)
-    _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), training)
+    _train_and_ship(config, session, data, run, architecture, _latency(session, [estimator]), exports, training)
 
 
 def profile(config, invocation):
@@ -215,11 +221,40 @@ def _estimators(config):
     return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
 
 
-def _measuring(session, estimators):
-    """What measures the exported network: the latency estimator of the search, or one of this device where the
-    search needed none; None where the search was for another device."""
-    latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)] or [Latency(session.device)]
-    return latencies[0] if latencies[0].measures_here else None
+def _latency(session, estimators):
+    """The latency estimator of the exported network: that of the search, or one of this device where the search needed
+    none."""
+    latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)]
+    return latencies[0] if latencies else Latency(session.device)
+
+
+@dataclass(frozen=True)
+class Exports:
+    """What is written of the final network. formats: names of FORMATS. modules: whether its modules are as well."""
+
+    formats: tuple = ("nnp",)
+    modules: bool = False
+
+    @property
+    def writers(self):
+        return {form: FORMATS[form] for form in self.formats}
+
+
+def _exports(config):
+    given = OmegaConf.to_container(config.get("export") or OmegaConf.create({}))
+    exports = Exports(tuple(given.get("formats") or ("nnp",)), given.get("modules", False))
+    for form in exports.formats:
+        if form not in FORMATS:
+            raise NnasError(f"export.formats: {form!r} is none of {', '.join(FORMATS)}{nearest(form, FORMATS)}")
+    if type(exports.modules) is not bool:
+        raise NnasError(f"export.modules={exports.modules!r}: it must be true or false")
+    if "onnx" in exports.formats:
+        needed("onnx")
+    return exports
+
+
+def _write_onnx(path, *network):
+    write_bytes(path, onnx_model(*network))
 
 
 def _data(config, network):
@@ -319,7 +354,13 @@ def _training(config, session, data, choices, weights=None):
     )
 
 
-def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):
+def _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints=()):
+    if exports.modules:  # a table that lacks one of them says so before anything is trained
+        latencies = latency.costs(
+            modules(session.network, architecture.choices, latency.batch)[0],
+            session.terminal.progress,
+            session.space.name,
+        )
     if run.weights.exists():
         trained, _ = read_arrays(run.weights, "the weights of this run")
         training.set_weights(trained)
@@ -329,10 +370,13 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
         write_arrays(run.weights, trained)
     records = run.records()
     start = time.monotonic()
-    batch = estimator.batch if estimator else 1
-    x, logits, parameters = shipped_network(session.network, architecture.choices, batch, trained)
-    export_nnp(run.network, session.space.name, x, logits, parameters)
-    measured = _measured(session, estimator, logits)
+    x, logits, parameters = shipped_network(session.network, architecture.choices, latency.batch, trained)
+    for form, write in exports.writers.items():
+        write(run.network.with_suffix(f".{form}"), session.space.name, {"x": x}, {"logits": logits}, parameters)
+    if exports.modules:
+        _ship_modules(session, run, architecture, latency, latencies, exports.writers, trained)
+    whole = Part((logits,), (x,), f"{session.space.name}: exported network")
+    measured = _measured(session, latency, whole)
     accuracy = training.accuracy(data.test)
     seconds = {"export": round(time.monotonic() - start, 3)}
     summary = {
@@ -341,6 +385,7 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
         "test_accuracy": accuracy,
         "samples": {"validation": len(data.validation), "test": len(data.test)},
         "costs": _predictions(architecture, constraints),
+        "counted": _counted(session, whole),
         "measured_latency": measured,
         "seed": config.seed,
         "versions": {"nnas": nnas.__version__, "nnabla": nn.__version__, "numpy": np.__version__},
@@ -351,14 +396,42 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
     session.terminal.say(summary_text(summary, architecture.choices))
 
 
-def _measured(session, estimator, logits):
-    if estimator is None:
+def _ship_modules(session, run, architecture, latency, latencies, writers, trained):
+    """Write the modules of the network, and their latencies."""
+    parts, parameters = modules(session.network, architecture.choices, latency.batch, trained)
+    files = export_modules(run.modules, parts, parameters, writers)
+    content = {
+        "space": session.space.name,
+        "unit": latency.unit,
+        "latency": latency.description(),
+        "modules": [
+            {"module": part.label.partition(": ")[2], "latency": cost, "files": names}
+            for part, cost, names in zip(parts, latencies, files, strict=True)
+        ],
+    }
+    write_json(run.modules / "modules.json", content)
+    session.terminal.say(f"modules: {len(parts)} in {run.modules}")
+
+
+def _counted(session, whole):
+    """MACs, parameters and memory of the exported network; None for what has no rule."""
+    found = {"macs": None}
+    try:
+        found["macs"] = int(MACs().costs([whole])[0])
+    except EstimatorError as error:
+        session.terminal.warn(one_line(error))
+    found["parameters"] = int(Parameters().costs([whole])[0])
+    return {**found, "memory": {"unit": Memory.unit, **Memory().exact(whole)}}
+
+
+def _measured(session, latency, whole):
+    """The measured latency of the exported network; None where the search was for another device."""
+    if not latency.measures_here:
         return None
     session.terminal.say("measuring the exported network")
-    label = f"{session.space.name}: exported network"
-    measurement = estimator.measure((logits,), label, session.terminal.progress)
+    measurement = latency.measure(whole.outputs, whole.label, session.terminal.progress, whole.inputs)
     device = "{processor}, {backend}".format(**session.device.fingerprint)
-    return {**asdict(measurement), "device": device, "batch": estimator.batch}
+    return {**asdict(measurement), "device": device, "batch": latency.batch}
 
 
 def _recorded(records, seconds):
@@ -390,7 +463,7 @@ def _predictions(architecture, constraints):
 def _next_commands(config, session, run, constraints):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
-    sections = ("space", "data", "device", "table", "seed", "train", "solver")
+    sections = ("space", "data", "device", "table", "seed", "train", "solver", "export")
     commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
@@ -398,4 +471,5 @@ def _next_commands(config, session, run, constraints):
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 
 
+FORMATS = {"nnp": export_nnp, "onnx": _write_onnx}
 COMMANDS = {"search": search, "train": train, "profile": profile}

@@ -53,6 +53,11 @@ def write_text(path, text):
         Path(temporary).write_text(text, encoding="utf-8")
 
 
+def write_bytes(path, content):
+    with replacing(path) as temporary:
+        Path(temporary).write_bytes(content)
+
+
 def write_json(path, value):
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 

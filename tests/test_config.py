@@ -116,7 +116,7 @@ def test_constraints_bring_their_estimator(option):
 
 def test_constraints_are_chosen_by_name():
     def chosen(*overrides):
-        return load("proxyless", None, overrides).constraints
+        return load("proxyless", None, list(overrides)).constraints
 
     assert (
         set(chosen()) == {"latency"} and set(chosen("constraints=[]")) == set(chosen("~constraints.latency")) == set()
