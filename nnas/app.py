@@ -20,7 +20,7 @@ from estimators.base import EstimatorError, Part
 from estimators.latency import Latency
 from estimators.macs import MACs
 from estimators.memory import Memory
-from estimators.onnx_graph import needed, onnx_model
+from estimators.onnx_graph import onnx_model
 from estimators.parameters import Parameters
 from nnas import communicator as communicators
 from nnas import config as configuration
@@ -159,7 +159,9 @@ def search(config, invocation):
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints)
-    _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
+    some = session.space.complete(lambda decision: decision.options[0])
+    _training(config, session, data, some)
+    _check_exports(session, exports, some)
     _start_run(session, run, settings)
     session.space.save(run.space)
     if not run.costs.exists():
@@ -170,6 +172,7 @@ def search(config, invocation):
         _derive(session, run, loop, constraints)
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
+    _check_exports(session, exports, architecture.choices)
     latency = _latency(session, estimators.values())
     training = _training(config, session, data, architecture.choices)
     _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints)
@@ -194,6 +197,7 @@ def train(config, invocation):
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
     training = _training(config, session, data, architecture.choices, weights)
+    _check_exports(session, exports, architecture.choices)
     _start_run(session, run, settings)
     architecture.save(run.architecture)
     _train_and_ship(config, session, data, run, architecture, _latency(session, [estimator]), exports, training)
@@ -230,27 +234,30 @@ def _latency(session, estimators):
 
 @dataclass(frozen=True)
 class Exports:
-    """What is written of the final network. formats: names of FORMATS. modules: whether its modules are as well."""
+    """What is written of the final network. writers: {format: what writes it}. modules: whether its modules are too."""
 
-    formats: tuple = ("nnp",)
-    modules: bool = False
-
-    @property
-    def writers(self):
-        return {form: FORMATS[form] for form in self.formats}
+    writers: dict
+    modules: bool
 
 
 def _exports(config):
-    given = OmegaConf.to_container(config.get("export") or OmegaConf.create({}))
-    exports = Exports(tuple(given.get("formats") or ("nnp",)), given.get("modules", False))
-    for form in exports.formats:
-        if form not in FORMATS:
-            raise NnasError(f"export.formats: {form!r} is none of {', '.join(FORMATS)}{nearest(form, FORMATS)}")
-    if type(exports.modules) is not bool:
-        raise NnasError(f"export.modules={exports.modules!r}: it must be true or false")
-    if "onnx" in exports.formats:
-        needed("onnx")
-    return exports
+    given = config.get("export")
+    given = OmegaConf.to_container(given) if OmegaConf.is_dict(given) else {}
+    formats, with_modules = given.get("formats", "nnp"), given.get("modules", False)
+    names = formats if isinstance(formats, list) else [formats]
+    wrong = next((name for name in names if name not in FORMATS), None)
+    if wrong is not None or not names:
+        raise NnasError(f"export.formats={formats}: possible are {', '.join(FORMATS)}{nearest(wrong, FORMATS)}")
+    if type(with_modules) is not bool:
+        raise NnasError(f"export.modules={with_modules!r}: it must be true or false")
+    return Exports({name: FORMATS[name] for name in names}, with_modules)
+
+
+def _check_exports(session, exports, choices):
+    """Find what cannot be written of an architecture before it is trained."""
+    if "onnx" in exports.writers:
+        x, logits, parameters = shipped_network(session.network, choices, 1)
+        onnx_model(session.space.name, {"x": x}, {"logits": logits}, parameters)
 
 
 def _write_onnx(path, *network):

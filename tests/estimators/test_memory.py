@@ -152,3 +152,9 @@ def test_a_result_that_nobody_reads_goes_at_once():
     part = Part((F.tile(F.relu(first), (1, 3)),), (x,), "part")
     # The input and both halves; then one half, its copy; then the copy and the result.
     assert peak_of_activations(part) == 4 * max(20 + 10 + 10, 10 + 10, 10 + 30)
+
+
+def test_what_works_in_place_takes_nothing():
+    x = data(1, 2, 10)
+    rows = [F.reshape(x, (1, 20)) for _ in range(2)]
+    assert peak_of_activations(Part((F.concatenate(*rows),), (x,), "part")) == 4 * (20 + 40)

@@ -26,7 +26,7 @@ def positive(*shape):
 def normalization(x, beta=True, gamma=True):
     shape = (1, x.shape[1], 1, 1)
     scale, shift = parameter(*shape) if gamma else None, parameter(*shape) if beta else None
-    return F.batch_normalization(x, shift, scale, parameter(*shape), positive(*shape), batch_stat=False)
+    return F.batch_normalization(x, shift, scale, parameter(*shape), positive(*shape), eps=0.1, batch_stat=False)
 
 
 # {function type: what uses it, of x (2, 4, 8, 9)}.
