@@ -29,6 +29,7 @@ setup(
         "hydra-core>=1.3,<1.4",
         "omegaconf>=2.3,<2.4",
         "h5py>=3.8",
+        "pillow>=9.1",
         "scikit-learn>=1.3",
         "tqdm>=4.60",
     ],
@@ -47,7 +48,7 @@ setup(
         # onnx 1.18 needs a newer protobuf than nnabla takes.
         "onnx": ["onnx>=1.16.2,<1.18", "onnxruntime>=1.19"],
         "fast": ["numba>=0.60", "scipy>=1.11", "threadpoolctl>=3"],
-        "dev": ["pytest>=8", "ruff>=0.6", "matplotlib>=3.7"],
+        "dev": ["pytest>=8", "hypothesis>=6", "ruff>=0.6", "matplotlib>=3.7"],
     },
     entry_points={"console_scripts": ["nnas=nnas.__main__:command_line"]},
 )

@@ -120,6 +120,10 @@ class Latency(Estimator):
         return self.measure_all([Part(outputs, tuple(inputs), label)], progress)[0]
 
     def _measure_lacking(self, lacking, progress):
+        if self.table.yardstick is None:
+            # All processes that fill one table have to scale by one reference: by that of the first.
+            self.table.yardstick = yardstick(self.device).reference
+            self.table.write(self.path)
         rounds = {text: self.rounds - self._rounds_of(text) for text in lacking}
         failures = {}
         for result in self._profile(lacking, rounds, progress):

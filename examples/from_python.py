@@ -68,7 +68,7 @@ def main(warmup_epochs=2, epochs=3, train_epochs=5):
     print(f"found {choices} with {costs.cost(choices):.4g} MACs, bound {half.bound:.4g}")
 
     training = Training(
-        network, choices, data.retraining, Classification(), SGD, train_epochs, 16, 1, communicator=Alone(), seed=SEED
+        network, choices, data, Classification(), SGD, train_epochs, 16, 1, communicator=Alone(), seed=SEED
     )
     for progress in training:
         if progress.record:

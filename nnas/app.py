@@ -1,11 +1,14 @@
 """The commands: the only reader of the configuration, and where spaces, searchers and estimators meet."""
 
+import hashlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -24,17 +27,21 @@ from estimators.onnx_graph import onnx_model
 from estimators.parameters import Parameters
 from nnas import communicator as communicators
 from nnas import config as configuration
-from nnas.checkpoint import read_arrays, write_arrays
+from nnas.checkpoint import load as load_checkpoint
+from nnas.checkpoint import read_weights, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_modules, export_nnp, modules, shipped_network
-from nnas.files import write_bytes, write_json
+from nnas.files import read_json, read_yaml, write_bytes, write_json
+from nnas.hooks import Hook, call, observed
+from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
 from nnas.objectives import constraint
 from nnas.pricing import price
-from nnas.rundir import find_run, start_run
+from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
+from nnas.searchers.base import Searcher
 from nnas.space import Architecture
 from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
 from nnas.train import Training
@@ -45,6 +52,8 @@ def run_command(arguments):
     sys.path.insert(0, os.getcwd())
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
+        if name == "resume":
+            name, config_dir, overrides = _resumed(overrides)
         config = configuration.load(name, config_dir, overrides, complete=action == "run")
         if action == "show":
             print(OmegaConf.to_yaml(config), end="")
@@ -52,18 +61,40 @@ def run_command(arguments):
         command = config.get("command")
         if command not in COMMANDS:
             raise NnasError(f"command={command}: there are {', '.join(COMMANDS)}{nearest(command, COMMANDS)}")
-        COMMANDS[command](config, Invocation(name, config_dir, overrides))
+        with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
+            COMMANDS[command](config, session)
         return 0
     except (NnasError, EstimatorError) as error:
         return _failed(one_line(error))
     except OmegaConfBaseException as error:
         return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
-        return _failed(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept")
-    except KeyboardInterrupt:
         return _failed(
-            "interrupted; what was finished is kept: the same command, with the same run_dir, goes on", status=130
+            f"{one_line(error.filename or 'file')}: {error.strerror or one_line(error)}; what was finished is kept: "
+            "when that is mended, the same command, with the same run_dir, goes on"
         )
+    except (MemoryError, RecursionError) as error:
+        reason = "memory" if isinstance(error, MemoryError) else "room on the stack: something is nested too deep"
+        return _failed(f"there is not enough {reason} ({one_line(error)}); make the sizes in the command smaller")
+    except KeyboardInterrupt as error:
+        return _failed(
+            "interrupted; what was finished is kept: the same command, with the same run_dir, goes on",
+            status=128 + getattr(error, "number", signal.SIGINT),
+        )
+
+
+def _resumed(overrides):
+    """(name, config_dir, overrides) of the command that began a run, with changes."""
+    given = dict(override.partition("=")[::2] for override in overrides)
+    if "run_dir" not in given:
+        raise NnasError("run_dir is not given; say resume run_dir=FOLDER, the folder of the run to go on with")
+    path = RunFolder(given["run_dir"]).command
+    command = read_json(path, "the command that began a run")
+    try:
+        before = [override for override in command["overrides"] if override.partition("=")[0] not in given]
+        return command["name"], command["config_dir"], [*before, *overrides]
+    except (KeyError, TypeError, AttributeError):
+        raise NnasError(f"{path}: it is not the command of a run; start the same command again instead") from None
 
 
 def _failed(text, status=1):
@@ -79,17 +110,25 @@ class Invocation:
     config_dir: str
     overrides: list
 
-    def variant(self, name, *changes, keep=None):
-        """A command line like this one with another command and changes, as it works from where the user stands.
+    def to_json(self):
+        config_dir = self.config_dir and os.path.abspath(self.config_dir)
+        return {"name": self.name, "config_dir": config_dir, "overrides": self.overrides}
 
-        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+    def kept(self, keep=None, changes=()):
+        """The overrides of these sections (None: all), but for run_dir and what is changed."""
         changed = {change.partition("=")[0] for change in changes} | {"run_dir"}
-        kept = [
-            shlex.quote(override)
+        return [
+            override
             for override in self.overrides
             if override.lstrip("+~").partition("=")[0] not in changed
             and (keep is None or re.split(r"[.=@]", override.lstrip("+~"))[0] in keep)
         ]
+
+    def variant(self, name, *changes, keep=None):
+        """A command line like this one with another command and changes, as it works from where the user stands.
+
+        keep: the sections whose overrides go along; None: all but run_dir and what is changed."""
+        kept = [shlex.quote(override) for override in self.kept(keep, changes)]
         config_dir = [f"--config-dir={self.config_dir}"] if self.config_dir else []
         if os.path.basename(sys.argv[0]) == "main.py":
             inside = sys.executable.startswith(os.getcwd() + os.sep)
@@ -101,24 +140,39 @@ class Invocation:
 
 
 class Session:
-    """What every command needs: the device, the space, a terminal and the processes."""
+    """What every command needs: the device, the space, a terminal, hooks and the processes."""
 
     def __init__(self, config, invocation):
-        check_positive_integer("seed", config.get("seed", 0), least=0)
+        check_positive_integer("seed", config.get("seed", 0), least=0, most=2**64 - 1)
         self.invocation = invocation
+        self._held, self._run = ExitStack(), None
         self.communicator = communicators.find()
         self.terminal = Terminal(quiet=self.communicator.rank > 0)
         if not config.get("device"):
             raise NnasError(f"device is not given; take one of {', '.join(devices.NAMES)}")
         self.device = devices.find(config.device.backend)
         self._kernels, self._threads = config.device.kernels, config.device.threads
+        self.hooks = _hooks(config)
         nn.set_default_context(self.device.context)
-        self.network = configuration.build(config.space)
+        self.network = _built(config, "space")
         self.space = listed(self.network)
         self.terminal.say(self.device.description)
         self.terminal.say(
             f"space: {self.space.name}, {len(self.space.decisions)} decisions, {self.space.size:.3g} architectures"
         )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.terminal.close()
+        self._held.close()
+
+    def hold(self, run):
+        """Keep other processes out of the folder of a run until the command ends."""
+        if self._run is None:
+            self._held.enter_context(working_in(run))
+            self._run = run
 
     @cached_property
     def kernels(self):
@@ -144,13 +198,13 @@ class Session:
         return price(self.network, self.space, estimator, self.terminal.progress)
 
 
-def search(config, invocation):
+def search(config, session):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
-    session = Session(config, invocation)
-    data = _data(config, session.network)
+    data = _data(config, session)
     estimators = _estimators(config)
     exports = _exports(config)
-    run, settings = _find_run(config)
+    make_searcher = _searcher(config)
+    run = _find_run(config, session)
     start = time.monotonic()
     if run.costs.exists():
         tables = load_costs(run.costs)
@@ -158,11 +212,12 @@ def search(config, invocation):
         tables = {name: session.price(estimator) for name, estimator in estimators.items()}
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
-    loop = _search_loop(config, session, data, constraints)
+    loop = _search_loop(config, session, data, constraints, make_searcher)
     some = session.space.complete(lambda decision: decision.options[0])
     _training(config, session, data, some)
     _check_exports(session, exports, some)
-    _start_run(session, run, settings)
+    _warm_start(config, session, loop)
+    _start_run(config, session, run, {"data": _described(data), **_warmth(config)})
     session.space.save(run.space)
     if not run.costs.exists():
         write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
@@ -170,6 +225,8 @@ def search(config, invocation):
     if not run.architecture.exists():
         _follow(session, run, "search", ("warmup", "search"), loop, constraints)
         _derive(session, run, loop, constraints)
+    elif all(record["phase"] != "derived" for record in run.records()):
+        session.terminal.warn(f"{run.metrics}: records of the search are missing; the summary goes without them")
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
     _check_exports(session, exports, architecture.choices)
@@ -178,51 +235,78 @@ def search(config, invocation):
     _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints)
 
 
-def train(config, invocation):
+def train(config, session):
     """Train, export and measure the architecture of a file."""
-    session = Session(config, invocation)
-    data = _data(config, session.network)
-    estimator = configuration.build(config.estimator)
+    data = _data(config, session)
+    estimator = _built(config, "estimator")
     exports = _exports(config)
     source = str(config.architecture)
     architecture = Architecture.load(source)
     if architecture.space != session.space.name:
         raise NnasError(
             f"{source}: it is an architecture of {architecture.space}, not of {session.space.name}; add "
-            f"space={architecture.space}"
+            f"space={shlex.quote(architecture.space)}"
         )
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
-    weights = None if config.weights is None else read_arrays(str(config.weights), "a weights file")[0]
-    run, settings = _find_run(config)
+    weights = None if config.weights is None else read_weights(str(config.weights), "a weights file")
+    run = _find_run(config, session)
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
     training = _training(config, session, data, architecture.choices, weights)
     _check_exports(session, exports, architecture.choices)
-    _start_run(session, run, settings)
+    _start_run(config, session, run, {"data": _described(data), "weights": _digest(config.weights)})
     architecture.save(run.architecture)
     _train_and_ship(config, session, data, run, architecture, _latency(session, [estimator]), exports, training)
 
 
-def profile(config, invocation):
+def profile(config, session):
     """Measure what the latency table of this device lacks of a space."""
-    session = Session(config, invocation)
-    estimator = configuration.build(config.estimator)
+    estimator = _built(config, "estimator")
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
 
 
 def _estimators(config):
     """{constraint: its estimator}; what a constraint needs is checked here, before anything is measured."""
-    for name, one in config.constraints.items():
-        given = one if OmegaConf.is_dict(one) else {}
-        missing = [key for key in ("estimator", "weight") if not given.get(key)]
-        if missing or all(given.get(key) is None for key in ("bound", "fraction")):
+    for name, one in _section("constraints", config.constraints).items():
+        one = _section(f"constraints.{name}", one)
+        missing = "" if one.get("estimator") else "estimator"
+        if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
-                f"constraints.{name}: {', '.join(missing) or 'bound or fraction'} is not given; choose constraints by "
-                "name, as constraints=[latency,macs,memory], or give one of your own an estimator (as "
-                f"+estimator@constraints.{name}.estimator=macs), a weight, and a bound or a fraction of the largest "
-                "network's cost"
+                f"constraints.{name}: {missing or 'bound or fraction'} is not given; choose constraints by name, as "
+                f"constraints=[latency,macs,memory], or give one of your own an estimator (as +estimator@constraints."
+                f"{name}.estimator=macs), a bound or a fraction of the largest network's cost, and perhaps a weight"
             )
-    return {name: configuration.build(one.estimator) for name, one in config.constraints.items()}
+    return {name: _built(one, "estimator") for name, one in config.constraints.items()}
+
+
+def _section(name, value):
+    if not OmegaConf.is_dict(value):
+        raise NnasError(f"{name}={one_line(value)}: it must be a mapping, as {{key: value}}; --cfg job shows it")
+    return value
+
+
+def _built(config, name):
+    """What a section describes by its _target_."""
+    made = configuration.build(_section(name, config.get(name)))
+    if isinstance(made, dict):
+        raise NnasError(f"{name}: it has no _target_, which says what is to be made; --cfg job shows it")
+    return made
+
+
+def _settings(config, name):
+    """What the configuration says of the search or of training."""
+    section = _section(name, config.get(name))
+    _section(f"{name}.solver", section.get("solver"))
+    return {**configuration.build(section), "task": _built(section, "task")}
+
+
+@contextmanager
+def _taking(name):
+    """A setting that nothing takes, or one that is missing, is the fault of a section of the configuration."""
+    try:
+        yield
+    except TypeError as error:
+        raise NnasError(f"{name}: {one_line(error)}; --cfg job shows what the configuration has") from error
 
 
 def _latency(session, estimators):
@@ -256,36 +340,78 @@ def _exports(config):
 def _check_exports(session, exports, choices):
     """Find what cannot be written of an architecture before it is trained."""
     if "onnx" in exports.writers:
-        x, logits, parameters = shipped_network(session.network, choices, 1)
-        onnx_model(session.space.name, {"x": x}, {"logits": logits}, parameters)
+        x, outputs, parameters = shipped_network(session.network, choices, 1)
+        onnx_model(session.space.name, {"x": x}, outputs, parameters)
 
 
 def _write_onnx(path, *network):
     write_bytes(path, onnx_model(*network))
 
 
-def _data(config, network):
-    data = configuration.build(config.data)
+def _data(config, session):
+    data, network = _built(config, "data"), session.network
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
             f"{network.input_shape} in {network.classes} classes; set space.input_shape and space.classes, or choose "
             "other data"
         )
+    for notice in data.notices:
+        session.terminal.warn(notice)
     return data
 
 
-def _find_run(config):
-    """(RunFolder, the configuration as it is kept there); writes nothing."""
-    settings = OmegaConf.to_container(config)
-    run, _ = find_run(settings.pop("run_dir"), config.command, settings)
-    return run, settings
+def _find_run(config, session):
+    """The RunFolder of a command; writes nothing."""
+    run = find_run(config.run_dir, config.command, _kept(config), GROWING)
+    if run.config.exists():
+        session.hold(run)
+    return run
 
 
-def _start_run(session, run, settings):
+def _start_run(config, session, run, inputs):
+    """inputs: {name: what identifies the content of something that is read}."""
+    session.hold(run)
     resumed = run.config.exists()
-    start_run(run, settings)
+    grown = start_run(run, _kept(config), inputs, GROWING)
+    if not run.command.exists():
+        write_json(run.command, session.invocation.to_json())
     session.terminal.say(f"run folder: {run.path}{' (resumed)' if resumed else ''}")
+    for phase in grown:
+        session.terminal.say(f"{phase}: goes on to {config[phase].epochs} epochs")
+    call(session.hooks, "start_run", run)
+
+
+def _described(data):
+    """What identifies the content of the data, as far as they say it."""
+    return data.description() if hasattr(data, "description") else None
+
+
+def _digest(path):
+    """The SHA-256 of a file, or None where no path is given."""
+    if path is None:
+        return None
+    with open(str(path), "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _kept(config):
+    """The configuration as a run folder keeps it."""
+    settings = OmegaConf.to_container(config)
+    del settings["run_dir"]
+    return settings
+
+
+def _hooks(config):
+    """The hooks of a configuration, in its order."""
+    hooks = [(name, configuration.build(one)) for name, one in (config.get("hooks") or {}).items()]
+    for name, hook in hooks:
+        if not isinstance(hook, Hook):
+            raise NnasError(f"hooks.{name}: {type(hook).__name__} is not a hook; derive it from nnas.hooks.Hook")
+    return [hook for _, hook in hooks]
 
 
 def _constraints(config, session, tables):
@@ -297,7 +423,8 @@ def _constraints(config, session, tables):
     found = []
     for name, one in config.constraints.items():
         session.terminal.say(costs_text(name, tables[name]))
-        made, warning = constraint(session.space, name, tables[name], one.get("bound"), one.get("fraction"), one.weight)
+        bound, fraction, weight = (one.get(key) for key in ("bound", "fraction", "weight"))
+        made, warning = constraint(session.space, name, tables[name], bound, fraction, weight)
         if warning:
             session.terminal.warn(warning)
         session.terminal.say(f"{name}: bound {made.bound:.4g} {made.costs.unit}")
@@ -305,12 +432,58 @@ def _constraints(config, session, tables):
     return found
 
 
-def _search_loop(config, session, data, constraints):
+def _searcher(config):
+    """A function of (space, constraints, communicator, seed) to the searcher; whether it takes the objective is checked
+    here, before anything is measured."""
+    make, objective = _built(config, "searcher"), _built(config, "objective")
+    made = getattr(make, "func", None)
+    if not (isinstance(made, type) and issubclass(made, Searcher)):
+        raise NnasError(
+            f"searcher._target_={config.searcher.get('_target_')}: it must be a class made of nnas.searchers.base."
+            "Searcher, with _partial_: true beside it"
+        )
+    made.check_objective(objective)
+
+    def of(*arguments, **settings):
+        with _taking("searcher"):
+            return make(*arguments, objective=objective, **settings)
+
+    return of
+
+
+def _search_loop(config, session, data, constraints, make_searcher):
     shared = {"communicator": session.communicator, "seed": config.seed}
-    objective = configuration.build(config.objective)
-    searcher = configuration.build(config.searcher)(session.space, constraints, objective, **shared)
-    settings = configuration.build(config.search)
-    return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+    searcher = make_searcher(session.space, constraints, **shared)
+    settings = _settings(config, "search")
+    with _taking("search"):
+        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+
+
+def _warm_start(config, session, loop):
+    """Begin with what an earlier search of the same space learnt: its weights, and with the same searcher its state."""
+    if config.get("warm_start") is None:
+        return
+    source = RunFolder(str(config.warm_start))
+    if read_json(source.space, "the space of an earlier search") != session.space.to_json():
+        raise NnasError(
+            f"warm_start={source.path}: it searched another space than {session.space.name} as it is configured here; "
+            "take a run of this space"
+        )
+    weights = read_weights(source.supernet, "the weights of an earlier search")
+    before = read_yaml(source.config, "the configuration of a run")
+    learnt = None
+    if before["searcher"]["_target_"] == config.searcher["_target_"]:
+        saved, _ = load_checkpoint(source.checkpoint("search"))
+        learnt = saved and saved["state"]["searcher"]
+    loop.start_from(weights, learnt, f"warm_start={source.path}")
+    what = "weights and probabilities" if learnt else "weights alone"
+    session.terminal.say(f"warm start: {what} of {source.path}")
+
+
+def _warmth(config):
+    """What identifies the search that this one begins with."""
+    source = config.get("warm_start")
+    return {"warm_start": _digest(source and RunFolder(str(source)).supernet)}
 
 
 def _derive(session, run, loop, constraints):
@@ -338,27 +511,46 @@ def _follow(session, run, phase, names, loop, constraints=()):
     if state is None:
         run.forget_records_of(names)
     else:
-        loop.restore(state)
-        session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}")
-    for progress in session.terminal.follow(loop):
-        if progress.record:
-            session.terminal.say(epoch_line(progress, constraints))
-            run.append(progress.record)
-            run.save_checkpoint(phase, loop.state())
+        try:
+            loop.restore(state)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NnasError(
+                f"the checkpoint in {run.checkpoint(phase)} is not of this {phase} as it is now ({error!r}); "
+                "remove that folder to start the phase anew"
+            ) from error
+        part = f" and {state['step']} steps" if state["step"] else ""
+        session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}{part}")
+    epoch = loop.upcoming.epoch - 1 if loop.upcoming else None
+    try:
+        with postponed(session.terminal.say) as request:
+            for progress in session.terminal.follow(observed(loop, session.hooks)):
+                if progress.record:
+                    session.terminal.say(epoch_line(progress, constraints))
+                    state = loop.state()
+                    run.append(progress.record)
+                    run.save_checkpoint(phase, state)
+                    epoch = progress.epoch
+                elif request.number:
+                    run.save_checkpoint(phase, loop.state())
+                request.check()
+    except NnasError as error:
+        kept = f"the checkpoint after epoch {epoch} is kept in {run.checkpoint(phase)}" if epoch else "nothing is lost"
+        raise NnasError(f"{one_line(error)}; {kept}") from error
 
 
 def _training(config, session, data, choices, weights=None):
-    settings = configuration.build(config.train)
-    return Training(
-        session.network,
-        choices,
-        data.retraining,
-        communicator=session.communicator,
-        seed=config.seed,
-        weights=weights,
-        kernels=session.kernels,
-        **settings,
-    )
+    settings = _settings(config, "train")
+    with _taking("train"):
+        return Training(
+            session.network,
+            choices,
+            data,
+            communicator=session.communicator,
+            seed=config.seed,
+            weights=weights,
+            kernels=session.kernels,
+            **settings,
+        )
 
 
 def _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints=()):
@@ -369,7 +561,7 @@ def _train_and_ship(config, session, data, run, architecture, latency, exports, 
             session.space.name,
         )
     if run.weights.exists():
-        trained, _ = read_arrays(run.weights, "the weights of this run")
+        trained = read_weights(run.weights, "the weights of this run")
         training.set_weights(trained)
     else:
         _follow(session, run, "train", ("train",), training)
@@ -377,12 +569,12 @@ def _train_and_ship(config, session, data, run, architecture, latency, exports, 
         write_arrays(run.weights, trained)
     records = run.records()
     start = time.monotonic()
-    x, logits, parameters = shipped_network(session.network, architecture.choices, latency.batch, trained)
+    x, outputs, parameters = shipped_network(session.network, architecture.choices, latency.batch, trained)
     for form, write in exports.writers.items():
-        write(run.network.with_suffix(f".{form}"), session.space.name, {"x": x}, {"logits": logits}, parameters)
+        write(run.network.with_suffix(f".{form}"), session.space.name, {"x": x}, outputs, parameters)
     if exports.modules:
         _ship_modules(session, run, architecture, latency, latencies, exports.writers, trained)
-    whole = Part((logits,), (x,), f"{session.space.name}: exported network")
+    whole = Part(tuple(outputs.values()), (x,), f"{session.space.name}: exported network")
     measured = _measured(session, latency, whole)
     accuracy = training.accuracy(data.test)
     seconds = {"export": round(time.monotonic() - start, 3)}
@@ -400,6 +592,7 @@ def _train_and_ship(config, session, data, run, architecture, latency, exports, 
         "next": _next_commands(config, session, run, constraints),
     }
     write_json(run.summary, summary)
+    call(session.hooks, "end_run", run, summary)
     session.terminal.say(summary_text(summary, architecture.choices))
 
 
@@ -447,7 +640,8 @@ def _recorded(records, seconds):
     for record in records:
         if "seconds" in record:
             phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
-        validation_accuracy = record.get("validation_accuracy", validation_accuracy)
+        if record["phase"] == "derived":
+            validation_accuracy = record["validation_accuracy"]
     rounded = {phase: round(total, 3) for phase, total in phases.items()}
     return {"validation_accuracy": validation_accuracy, "seconds": {**rounded, **seconds}}
 
@@ -471,7 +665,15 @@ def _next_commands(config, session, run, constraints):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     sections = ("space", "data", "device", "table", "seed", "train", "solver", "export")
-    commands = [invocation.variant("train", f"architecture={run.architecture}", longer, keep=sections)]
+    changes = f"architecture={run.architecture}", longer
+    commands = []
+    try:
+        composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
+        # An experiment has a space and data of its own, which the command `train` does not know.
+        if (composed.space, composed.data) == (config.space, config.data):
+            commands = [invocation.variant("train", *changes, keep=sections)]
+    except NnasError:
+        pass  # an override that `train` has no key for
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
         commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]
@@ -479,4 +681,6 @@ def _next_commands(config, session, run, constraints):
 
 
 FORMATS = {"nnp": export_nnp, "onnx": _write_onnx}
+# What a run folder may be resumed with more of: {key: the phase that then goes on}.
+GROWING = {"search.epochs": "search", "train.epochs": "train"}
 COMMANDS = {"search": search, "train": train, "profile": profile}

@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from nnas.errors import NnasError, nearest, one_line
+from nnas.files import check_yaml
 
 
 def folder():
@@ -71,6 +72,9 @@ def load(name, config_dir, overrides, complete=True):
             f"--config-name={name}: there is no such configuration{nearest(name, possible)} (there are "
             f"{', '.join(possible)})"
         )
+    for pattern in ("*.yaml", "*/*.yaml") if config_dir else ():
+        for path in Path(config_dir).glob(pattern):
+            check_yaml(path)
     # Hydra looks for the command itself in the first folder only.
     first, *others = sorted(_folders(config_dir), key=lambda one: not (one / f"{name}.yaml").exists())
     searchpath = [f"hydra.searchpath=[{','.join(f'file://{other}' for other in others)}]"] if others else []
@@ -82,7 +86,8 @@ def load(name, config_dir, overrides, complete=True):
             raise NnasError(_missing(error, config_dir)) from None
         except yaml.YAMLError as error:
             raise NnasError(f"--config-name={name}: a file of it is not YAML: {one_line(error)}") from None
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
+        # Hydra fails in each of these ways on overrides that it did not foresee.
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError, AttributeError, LookupError) as error:
             raise NnasError(_explained(error, name, searchpath, overrides)) from None
     missing = sorted(OmegaConf.missing_keys(config))
     if missing and complete:
@@ -100,6 +105,11 @@ def build(config, **arguments):
         if isinstance(cause, NnasError) or type(cause).__module__.startswith("estimators"):
             raise cause from None
         raise NnasError(one_line(cause or error)) from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, NnasError) or type(error).__module__.startswith("estimators"):
+            raise
+        # Of Hydra itself, as for a flag like _partial_ that is none.
+        raise NnasError(f"{one_line(error)}; --cfg job shows what the configuration has") from None
 
 
 def _missing(error, config_dir):
@@ -124,11 +134,12 @@ def _explained(error, name, searchpath, overrides):
     for override in overrides:
         try:
             parsed = OverridesParser.create().parse_override(override)
-        except HydraException:
+        except (HydraException, ValueError, RecursionError):
             return f"{override}: it is not of the form key=value"
         key = parsed.key_or_group
         options = sorted(path.stem for path in (folder() / key).glob("*.yaml"))
-        if options and not isinstance(parsed.value(), (str, list)):
+        chosen = parsed.value() if isinstance(parsed.value(), list) else [parsed.value()]
+        if options and not all(isinstance(one, str) for one in chosen):
             return f"{override}: it must be one of {', '.join(options)}"
         if not parsed.is_add() and key not in keys and not (folder() / key).is_dir():
             return f"{override}: there is no key {key!r}{nearest(key, keys)} (--cfg job shows them all)"

@@ -1,5 +1,7 @@
 """The cost of every architecture of a space, as a sum of terms that depend on its choices."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 from itertools import product
 from math import isfinite, prod
@@ -43,14 +45,25 @@ class Costs:
             for term in self.terms
         )
 
+    def gradient(self, probabilities):
+        """The gradient of `expected`: {decision: {option: d expected / d probability}}, in `unit`."""
+        gradient = {decision: dict.fromkeys(options, 0.0) for decision, options in probabilities.items()}
+        for term in self.terms:
+            when = dict(term.when)
+            for decision, option in when.items():
+                others = (probabilities[name][chosen] for name, chosen in when.items() if name != decision)
+                gradient[decision][option] += self.factor * term.cost * prod(others)
+        return gradient
+
     def to_json(self):
-        return {
+        content = {
             "unit": self.unit,
             "factor": self.factor,
             "error": self.error,
             "description": self.description,
             "terms": [{"when": dict(term.when), "cost": term.cost, "label": term.label} for term in self.terms],
         }
+        return {**content, "digest": _digest(content)}
 
     @classmethod
     def from_json(cls, content, source):
@@ -62,16 +75,24 @@ class Costs:
             )
             factor, error = float(content["factor"]), float(content["error"])
             unit, description = content["unit"], content["description"]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            # A term that is missing would be a cost of 0, which nobody could see.
+            digest, found = content["digest"], _digest({key: content[key] for key in content if key != "digest"})
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise NnasError(f"{source}: it is not a cost file ({error!r}); {advice}") from None
         if not isinstance(unit, str) or not isinstance(description, dict | None):
             raise NnasError(f"{source}: it is not a cost file (unit {unit!r}, description {description!r}); {advice}")
+        if digest != found:
+            raise NnasError(f"{source}: its costs are not those that were written; {advice}")
         wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
         if wrong or not (isfinite(factor) and factor > 0 and isfinite(error) and error >= 0):
             raise NnasError(
                 f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is no positive number; {advice}"
             )
         return cls(unit, terms, factor, error, description)
+
+
+def _digest(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def load_costs(path):

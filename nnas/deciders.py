@@ -189,10 +189,14 @@ class Sampled:
 
 
 class Mixture:
-    """Sums all options, weighted. weights: {decision: variable of shape (options,)}, in the order of the options."""
+    """Sums all options, weighted; `select` leaves some of them out of the graph that stays built.
+
+    weights: {decision: variable of shape (options,)}, in the order of the options.
+    """
 
     def __init__(self, weights):
         self._weights = weights
+        self._sites = []
 
     def __call__(self, name, candidates, x):
         branches = [candidate(x) for candidate in candidates.values()]
@@ -200,9 +204,20 @@ class Mixture:
         if weights.shape != (len(branches),):
             raise NnasError(f"decision {name} has {len(branches)} options, but weights of shape {weights.shape}")
         ones = (1,) * len(x.shape)
-        return F.add_n(
+        output = F.add_n(
             *(F.mul2(F.reshape(F.slice(weights, (i,), (i + 1,)), ones), branch) for i, branch in enumerate(branches))
         )
+        self._sites.append((name, tuple(candidates), output))
+        return output
+
+    def select(self, options):
+        """Sum only some of the options: {decision: options}, at least one each; decisions not named stay as they are.
+
+        The others are neither computed nor differentiated: their weights get no gradient.
+        """
+        for name, candidates, output in self._sites:
+            if name in options:
+                output.parent.set_active_input_mask([option in options[name] for option in candidates])
 
 
 class _MaskedSite:

@@ -1,7 +1,13 @@
 """The error of nnas."""
 
+import re
 from difflib import get_close_matches
 from math import isfinite
+
+LARGEST_INTEGER = 2**31 - 1  # of what counts something
+LONGEST_LINE = 4000  # characters of an error
+# What a terminal obeys instead of showing it, or cannot write: control characters, changes of direction, surrogates.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class NnasError(Exception):
@@ -9,7 +15,11 @@ class NnasError(Exception):
 
 
 def one_line(error):
-    return " ".join(str(error).split())
+    """The text of an error on one line; what a terminal would obey stands there escaped."""
+    text = " ".join(str(error).split())
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def nearest(given, possible):
@@ -18,9 +28,10 @@ def nearest(given, possible):
     return f", did you mean {matches[0]!r}?" if matches else ""
 
 
-def check_positive_integer(name, value, least=1):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise NnasError(f"{name}={value!r}: it must be an integer of at least {least}")
+def check_positive_integer(name, value, least=1, most=LARGEST_INTEGER):
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        most_text = f" and at most {most}" if isinstance(value, int) and value > most else ""
+        raise NnasError(f"{name}={value!r}: it must be an integer of at least {least}{most_text}")
     return value
 
 

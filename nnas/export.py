@@ -16,17 +16,17 @@ from nnas.updates import set_parameters
 
 
 def shipped_network(network, choices, batch, weights=None):
-    """Build an architecture as it ships, and return (input, logits, {name: parameter}).
+    """Build an architecture as it ships, and return (input, {name: output}, {name: parameter}).
 
     weights: {name: array} of the trained network, or None for random ones.
     """
     x, scope = nn.Variable((batch, *network.input_shape)), {}
     with nn.parameter_scope("", scope):
-        logits = network(x, Fixed(choices), SHIPPED).logits
+        outputs = network(x, Fixed(choices), SHIPPED)
         parameters = nn.get_parameters(grad_only=False)
     if weights is not None:
         set_parameters(parameters, fold(weights), "the trained weights")
-    return x, logits, parameters
+    return x, {"logits": outputs.logits, **outputs.others}, parameters
 
 
 def modules(network, choices, batch, weights=None):
@@ -42,7 +42,8 @@ def modules(network, choices, batch, weights=None):
         return costing(name, {choices[name]: candidates[choices[name]]}, x)
 
     with nn.parameter_scope("", scope):
-        costing.finish(network(x, decide, SHIPPED).logits)
+        outputs = network(x, decide, SHIPPED)
+        costing.finish(outputs.logits, *outputs.others.values())
         parameters = nn.get_parameters(grad_only=False)
     if weights is not None:
         set_parameters(parameters, fold(weights), "the trained weights")

@@ -19,10 +19,18 @@ ACTIVATIONS = {None: lambda x: x, "relu": F.relu, "relu6": F.relu6, "swish": F.s
 
 
 class Outputs(NamedTuple):
-    """What a network returns. logits: (N, classes); auxiliary: the logits of an auxiliary head, or None."""
+    """What a network returns. logits: (N, classes), the main output. auxiliary: the logits of an auxiliary head, or
+    {name: logits} of a network with several outputs, or None."""
 
     logits: nn.Variable
-    auxiliary: nn.Variable = None
+    auxiliary: nn.Variable | dict = None
+
+    @property
+    def others(self):
+        """{name: logits} of all outputs but the main one."""
+        if self.auxiliary is None:
+            return {}
+        return self.auxiliary if isinstance(self.auxiliary, dict) else {"auxiliary": self.auxiliary}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""Rewards from accuracy and cost, and the architectures that keep within bounds."""
+"""What a search makes large or small, from accuracy and cost, and the architectures that keep within bounds."""
 
+import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from inspect import isabstract
+from math import ceil, floor, log, log10, prod
 
 import numpy as np
 
@@ -13,12 +16,12 @@ BINS = 4000
 
 @dataclass(frozen=True)
 class Constraint:
-    """cost(architecture) <= bound, in the unit of `costs`. weight: of its factor in the reward."""
+    """cost(architecture) <= bound, in the unit of `costs`. weight: in the objective; None: the objective's own."""
 
     name: str
     costs: Costs
     bound: float
-    weight: float
+    weight: float = None
 
 
 def constraint(space, name, costs, bound, fraction, weight):
@@ -36,7 +39,8 @@ def constraint(space, name, costs, bound, fraction, weight):
     if bound is None:
         bound = check_number(f"constraints.{name}.fraction", fraction, 0, open_below=True) * largest
     bound = check_number(f"constraints.{name}.bound", bound, 0, open_below=True)
-    weight = check_number(f"constraints.{name}.weight", weight, 0)
+    if weight is not None:
+        weight = check_number(f"constraints.{name}.weight", weight, 0)
     if bound < smallest:
         raise NnasError(
             f"the {name} bound of {bound:.4g} {costs.unit} is below the smallest network of {space.name}: "
@@ -56,21 +60,140 @@ def _rounded_up(value, digits=4):
     return f"{ceil(value * scale) / scale:.{digits}g}"
 
 
-class RewardMin:
+class Objective:
+    """What the accuracy and the costs of architectures come to.
+
+    weight: of the constraints that have none of their own; what it does is the subclass's affair. lowest: the least
+    share of its bounds that the derived architecture costs, where there is such an architecture.
+    """
+
+    lowest = 0.0
+
+    def __init__(self, weight):
+        self._weight = check_number("objective.weight", weight, 0)
+
+    def check(self, space, constraints):
+        """Raise NnasError if this objective has no meaning for these constraints."""
+
+    @classmethod
+    def names(cls):
+        """Of the objectives of this kind, as `objective=` takes them."""
+        own = [] if isabstract(cls) else [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()]
+        return own + [name for other in cls.__subclasses__() for name in other.names()]
+
+    def _weights(self, constraints):
+        return [(one, self._weight if one.weight is None else one.weight) for one in constraints]
+
+
+class Reward(Objective, ABC):
+    """An objective to be made large, for searchers that sample architectures."""
+
+    @abstractmethod
+    def __call__(self, accuracy, costs, constraints):
+        """The reward of an architecture; costs: {constraint: its cost}."""
+
+
+class RewardMin(Reward):
     """accuracy x product over the constraints of min(1, bound / cost) ** weight: no gain from being below a bound."""
 
+    def __init__(self, weight=0.1):
+        super().__init__(weight)
+
     def __call__(self, accuracy, costs, constraints):
-        """costs: {constraint: cost} of the architecture."""
-        reward = accuracy
+        return accuracy * prod(
+            (one.bound / max(costs[one.name], one.bound)) ** weight for one, weight in self._weights(constraints)
+        )
+
+
+class MnasnetSoft(Reward):
+    """accuracy x product of (cost / bound) ** -weight, a gain below and a loss above (Tan et al.: MnasNet, 2019)."""
+
+    def __init__(self, weight=0.07):
+        super().__init__(weight)
+
+    def __call__(self, accuracy, costs, constraints):
+        return accuracy * prod((one.bound / costs[one.name]) ** weight for one, weight in self._weights(constraints))
+
+
+class MnasnetHard(RewardMin):
+    """MnasNet's hard form, with exponent 0 below a bound and -1 above it: RewardMin of weight 1."""
+
+    def __init__(self, weight=1.0):
+        super().__init__(weight)
+
+
+class Absolute(Reward):
+    """accuracy - sum of weight |cost / bound - 1|: aims at the bounds from both sides (Bender et al.: TuNAS, 2020).
+
+    weight: minus the beta of the paper, which has -0.10. lowest: what is derived keeps the bounds, and costs at least
+    this share of them if any architecture does.
+    """
+
+    def __init__(self, weight=0.1, lowest=0.97):
+        super().__init__(weight)
+        self.lowest = check_number("objective.lowest", lowest, 0, 1)
+
+    def __call__(self, accuracy, costs, constraints):
+        return accuracy - sum(
+            weight * abs(costs[one.name] / one.bound - 1) for one, weight in self._weights(constraints)
+        )
+
+
+class Loss(Objective, ABC):
+    """An objective to be made small, for searchers that differentiate the expected costs."""
+
+    @abstractmethod
+    def __call__(self, cross_entropy, expected, constraints):
+        """Return (loss, d loss / d cross entropy, {constraint: d loss / d expected cost}).
+
+        expected: {constraint: expected cost}."""
+
+
+class LinearPenalty(Loss):
+    """cross entropy + sum of weight (expected cost - bound) / bound (Cai, Zhu, Han: ProxylessNAS, 2019)."""
+
+    def __init__(self, weight=0.1):
+        super().__init__(weight)
+
+    def __call__(self, cross_entropy, expected, constraints):
+        slopes = {one.name: weight / one.bound for one, weight in self._weights(constraints)}
+        excess = sum(slopes[one.name] * (expected[one.name] - one.bound) for one in constraints)
+        return cross_entropy + excess, 1.0, slopes
+
+
+class LogProduct(Loss):
+    """scale x cross entropy x product of (log expected cost / log bound) ** weight (ProxylessNAS, 2019).
+
+    It depends on the unit, ms for latencies, and has no meaning where a cost is 1 or less.
+    """
+
+    def __init__(self, scale=1.0, weight=0.6):
+        super().__init__(weight)
+        self._scale = check_number("objective.scale", scale, 0, open_below=True)
+
+    def check(self, space, constraints):
         for one in constraints:
-            reward *= (one.bound / max(costs[one.name], one.bound)) ** one.weight
-        return reward
+            smallest = min(one.bound, extremes(space, one.costs)[0])
+            if smallest <= 1:
+                raise NnasError(
+                    f"objective=log_product takes logarithms of costs, which must be above 1 {one.costs.unit}: the "
+                    f"{one.name} bound is {one.bound:.4g} and the smallest of bound and networks {smallest:.4g} "
+                    f"{one.costs.unit}; take objective=linear_penalty"
+                )
+
+    def __call__(self, cross_entropy, expected, constraints):
+        weights = self._weights(constraints)
+        factor = self._scale * prod((log(expected[one.name]) / log(one.bound)) ** weight for one, weight in weights)
+        loss = factor * cross_entropy
+        slopes = {one.name: loss * weight / (expected[one.name] * log(expected[one.name])) for one, weight in weights}
+        return loss, factor, slopes
 
 
-def most_probable(space, log_probabilities, constraints):
+def most_probable(space, log_probabilities, constraints, lowest=0.0):
     """The most probable choices whose costs keep all bounds.
 
-    log_probabilities: {decision: {option: number}}. Solved group by group as a knapsack over costs in bins of a
+    log_probabilities: {decision: {option: number}}. lowest: costs below this share of a bound are taken only where
+    nothing lies between it and the bounds. Solved group by group as a knapsack over costs in bins of a
     4000th of a bound; the bounds themselves are kept exactly. With one constraint a solution is found whenever there
     is one; with several, a space that has hardly any may raise NnasError.
     """
@@ -107,7 +230,9 @@ def most_probable(space, log_probabilities, constraints):
         kept = kept[np.sort(np.unique(bins, axis=0, return_index=True)[1])]
         trail.append((kept, len(gain)))
         total, spent = total[kept], spent[kept]
-    place = int(np.lexsort((spent.sum(axis=1), -total))[0])
+    near = np.flatnonzero((spent >= lowest * bounds).all(axis=1))
+    places = near if len(near) else np.arange(len(total))
+    place = int(places[np.lexsort((spent[places].sum(axis=1), -total[places]))[0]])
     choices = {}
     for part, (kept, options) in zip(reversed(parts), reversed(trail), strict=True):
         place, option = divmod(int(kept[place]), options)

@@ -20,7 +20,8 @@ def price(network, space, estimator, progress=None):
     with nn.parameter_scope("", {}):
         x = nn.Variable((estimator.batch, *network.input_shape))
         costing = Costing(space.name, x)
-        costing.finish(network(x, costing, SHIPPED).logits)
+        outputs = network(x, costing, SHIPPED)
+        costing.finish(outputs.logits, *outputs.others.values())
     costs = estimator.costs(costing.parts, progress, space.name)
     terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(costing.parts, costs, strict=True))
     random = generator(0, "calibration")
@@ -32,5 +33,5 @@ def price(network, space, estimator, progress=None):
 
 
 def _whole(network, space, choices, batch):
-    x, logits, _ = shipped_network(network, choices, batch)
-    return Part((), (logits,), (x,), f"{space.name}: {' '.join(choices.values())}")
+    x, outputs, _ = shipped_network(network, choices, batch)
+    return Part((), tuple(outputs.values()), (x,), f"{space.name}: {' '.join(choices.values())}")

@@ -9,7 +9,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a loop stands; record: at an epoch's end what metrics.jsonl keeps of it, else None."""
+    """Where a loop stands. epoch, step: those just done, counted from 1, or in `EpochLoop.upcoming` those to be done
+    next. record: at an epoch's end what metrics.jsonl keeps of it, else None."""
 
     phase: str
     epoch: int
@@ -20,7 +21,7 @@ class Progress:
 
 
 class EpochLoop(ABC):
-    """Iterating yields Progress after every step, from the epoch where the loop stands.
+    """Iterating yields Progress after every step, from the step where the loop stands.
 
     epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch.
     """
@@ -28,26 +29,37 @@ class EpochLoop(ABC):
     def __init__(self, epochs, batches):
         self._epochs = epochs
         self._batches = batches
-        self._epoch = 0
+        self._epoch = self._steps_done = 0
+        self._figures, self._seconds = [], 0.0
 
     def __iter__(self):
+        start = time.monotonic() - self._seconds
+        while (place := self.upcoming) is not None:
+            self._figures += self._step(place.phase, self._epoch, self._steps_done)
+            self._steps_done += 1
+            record, self._seconds = None, time.monotonic() - start
+            if place.step == place.steps:
+                record = self._end_epoch(place, start)
+                start = time.monotonic()
+            yield Progress(place.phase, place.epoch, place.epochs, place.step, place.steps, record)
+
+    @property
+    def upcoming(self):
+        """The Progress of the next step, or None at the end."""
+        if self._epoch >= self._epochs:
+            return None
         steps = self._batches.steps
-        for epoch in range(self._epoch, self._epochs):
-            phase, start, figures = self._phase(epoch), time.monotonic(), []
-            for step in range(steps):
-                figures += self._step(phase, epoch, step)
-                record = None
-                if step + 1 == steps:
-                    self._epoch = epoch + 1
-                    seconds = round(time.monotonic() - start, 3)
-                    record = {
-                        "phase": phase,
-                        "epoch": epoch + 1,
-                        "seconds": seconds,
-                        **_means(figures),
-                        **self._standing(),
-                    }
-                yield Progress(phase, epoch + 1, self._epochs, step + 1, steps, record)
+        return Progress(self._phase(self._epoch), self._epoch + 1, self._epochs, self._steps_done + 1, steps)
+
+    def state(self):
+        """All that `restore` needs to go on as if nothing had happened, at the end of any step."""
+        place = {"epoch": self._epoch, "step": self._steps_done, "figures": self._figures, "seconds": self._seconds}
+        return place | self._state()
+
+    def restore(self, state):
+        self._epoch, self._steps_done = state["epoch"], state["step"]
+        self._figures, self._seconds = list(state["figures"]), state["seconds"]
+        self._restore(state)
 
     @abstractmethod
     def _phase(self, epoch):
@@ -57,6 +69,14 @@ class EpochLoop(ABC):
     def _step(self, phase, epoch, step):
         """Do one step; returns a list of {name: figure}, of which the epoch's record keeps the means."""
 
+    @abstractmethod
+    def _state(self):
+        """What belongs to the state besides the place."""
+
+    @abstractmethod
+    def _restore(self, state):
+        """Take up what `_state` returned."""
+
     def _standing(self):
         """Further figures for the record, as they are at the epoch's end."""
         return {}
@@ -64,6 +84,13 @@ class EpochLoop(ABC):
     def _done(self, epoch, step):
         """(steps before this one, steps in all), for schedules."""
         return epoch * self._batches.steps + step, self._epochs * self._batches.steps
+
+    def _end_epoch(self, place, start):
+        figures = _means(self._figures)
+        self._epoch, self._steps_done, self._figures, self._seconds = self._epoch + 1, 0, [], 0.0
+        figures |= self._standing()
+        seconds = round(time.monotonic() - start, 3)
+        return {"phase": place.phase, "epoch": place.epoch, "seconds": seconds, **figures}
 
 
 def _means(figures):

@@ -7,27 +7,35 @@ import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
-from nnas.deciders import Sampled
+from nnas.deciders import Mixture, Sampled
 from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
-from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
 
 
 class Supernet:
-    """All architectures of a space over shared weights: one graph to train a path and one to evaluate it."""
+    """All architectures of a space over shared weights: one graph to train a path and one to evaluate it.
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None):
+    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none.
+    """
+
+    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None, gates=None):
         self._decide = Sampled()
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
-            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch)
+            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
             touched = self._decide.parameters(self.training.loss)
+            self._gates = gates
+            if gates is not None:
+                self._mix = Mixture(gates)
+                with nn.no_grad():  # for the weights, which are taken from the scope all the same
+                    self._mixture = ClassifierGraph(network, self._mix, evaluation, task, validation_batch)
         self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
 
     def select(self, choices):
@@ -39,15 +47,42 @@ class Supernet:
         """The share of the first `count` samples (all by default) that a path classifies rightly, with the batch's
         own statistics: running ones belong to no path."""
         self._decide.select(choices)
-        return 1 - float(self.evaluation.evaluate(images, labels)[:count].mean())
+        return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
+
+    def differentiate(self, options, images, labels):
+        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
+        the loss is left at the gates."""
+        for gate in self._gates.values():
+            gate.grad.zero()
+        self._mix.select(options)
+        self._mixture.forward(images, labels)
+        self._mixture.loss.backward(clear_buffer=True)
+        figures = self._mixture.figures()
+        return figures["loss"], figures["error"]
+
+
+class Validation:
+    """What a searcher makes an update on: the supernet on one minibatch."""
+
+    def __init__(self, supernet, images, labels):
+        self._supernet, self._images, self._labels = supernet, images, labels
+
+    def __call__(self, choices):
+        """The accuracy of an architecture."""
+        return self._supernet.accuracy(choices, self._images, self._labels)
+
+    def differentiate(self, options):
+        """As of Supernet."""
+        return self._supernet.differentiate(options, self._images, self._labels)
 
 
 class Search(EpochLoop):
     """Alternates weight updates on sampled paths with updates of the searcher.
 
-    data: has the splits training and validation. warmup_epochs: for the weights alone, before `epochs` in which the
-    searcher makes an update after every `steps_per_update` weight updates. solver: as in train.Training. kernels: as in
-    layers.Mode.
+    data: has the splits training and validation, and an augmentation or None. warmup_epochs: for the weights alone,
+    before `epochs` in which the searcher makes an update after every `steps_per_update` weight updates. solver: as in
+    train.Training. validate_every: after how many epochs the best architecture is evaluated on the whole validation
+    split, or None. kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -65,8 +100,11 @@ class Search(EpochLoop):
         steps_per_update,
         communicator,
         seed,
+        validate_every=None,
         kernels=None,
     ):
+        if validate_every is not None:
+            check_positive_integer("search.validate_every", validate_every)
         check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)
         check_positive_integer("search.epochs", epochs, least=0)
         check_positive_integer("search.validation_batch", validation_batch)
@@ -80,12 +118,15 @@ class Search(EpochLoop):
                 "the searcher would never make one; take a smaller one"
             )
         self.searcher = searcher
-        self._supernet = Supernet(network, task, micro_batch, validation_batch, seed, kernels)
+        self._supernet = Supernet(
+            network, task, micro_batch, validation_batch, seed, kernels, data.augmentation, searcher.gates
+        )
         self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
         self._steps_per_update = steps_per_update
+        self._validate_every = validate_every
         self._seed = seed
 
     def accuracy(self, choices):
@@ -100,16 +141,17 @@ class Search(EpochLoop):
         """{name: array} of the supernet."""
         return parameter_arrays(self._supernet.parameters)
 
-    def state(self):
-        return {
-            "epoch": self._epoch,
-            "weights": self.weights(),
-            "update": self._update.state(),
-            "searcher": self.searcher.state(),
-        }
+    def start_from(self, weights, learnt, source):
+        """Begin with the weights of an earlier search, and with what its searcher learnt: its state, or None. source:
+        names it for people."""
+        set_parameters(self._supernet.parameters, weights, source)
+        if learnt is not None:
+            self.searcher.start_from(learnt)
 
-    def restore(self, state):
-        self._epoch = state["epoch"]
+    def _state(self):
+        return {"weights": self.weights(), "update": self._update.state(), "searcher": self.searcher.state()}
+
+    def _restore(self, state):
         set_parameters(self._supernet.parameters, state["weights"], "the checkpoint")
         self._update.restore(state["update"])
         self.searcher.restore(state["searcher"])
@@ -125,20 +167,20 @@ class Search(EpochLoop):
 
     def _weight_step(self, phase, epoch, step):
         active = self._supernet.select(self.searcher.sample())
-        learning_rate = cosine(self._update.learning_rate, *self._done(epoch, step))
-        micro_batches = self._batches.step(phase, epoch, step)
-        loss, error = self._update.step(
-            self._supernet.training, micro_batches, active, learning_rate, (phase, epoch, step)
-        )
-        return {"loss": loss, "error": error}
+        learning_rate = self._update.learning_rate(*self._done(epoch, step))
+        micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
+        return self._update.step(self._supernet.training, micro_batches, active, learning_rate, place)
 
     def _evaluator(self, epoch, step):
         """All architectures of one update are judged on the same validation samples."""
         random = generator(self._seed, "validation", epoch, step)
         indices = random.permutation(len(self._validation))
         images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
-        return lambda choices: self._supernet.accuracy(choices, images, labels)
+        return Validation(self._supernet, images, labels)
 
     def _standing(self):
         best = self.searcher.best()
-        return {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        if self._validate_every and self._epoch % self._validate_every == 0:
+            figures["validation_accuracy"] = self.accuracy(best)
+        return figures

@@ -81,23 +81,23 @@ class Space:
 
         return self.complete(chosen)
 
+    def to_json(self):
+        return {
+            "name": self.name,
+            "decisions": [
+                {
+                    "name": decision.name,
+                    "options": list(decision.options),
+                    "sites": [
+                        {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites
+                    ],
+                }
+                for decision in self.decisions
+            ],
+        }
+
     def save(self, path):
-        write_json(
-            path,
-            {
-                "name": self.name,
-                "decisions": [
-                    {
-                        "name": decision.name,
-                        "options": list(decision.options),
-                        "sites": [
-                            {"input_shape": list(site.input_shape), "when": dict(site.when)} for site in decision.sites
-                        ],
-                    }
-                    for decision in self.decisions
-                ],
-            },
-        )
+        write_json(path, self.to_json())
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,14 @@ class Architecture:
             raise NnasError(f"{path}: it is not an architecture file: the keys 'space' and 'choices' are needed")
         predicted = content.get("predicted") or {}
         if not isinstance(predicted, dict) or not all(
-            isinstance(cost, dict) and isinstance(cost.get("value"), (int, float)) and isinstance(cost.get("unit"), str)
+            isinstance(cost, dict)
+            and isinstance(cost.get("unit"), str)
+            and all(
+                type(number) in (int, float) and number >= 0 for number in (cost.get("value"), cost.get("error", 0))
+            )
             for cost in predicted.values()
         ):
-            raise NnasError(f"{path}: 'predicted' must give a value and a unit for each constraint, or be left out")
+            raise NnasError(
+                f"{path}: 'predicted' must give value, unit and perhaps error of each constraint, or be left out"
+            )
         return cls(content["space"], choices, predicted)

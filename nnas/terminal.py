@@ -65,8 +65,9 @@ def epoch_line(progress, constraints):
         f"{progress.phase:6} {progress.epoch:3}/{progress.epochs} {record['seconds']:6.1f} s  "
         f"loss {record['loss']:.3f}  error {record['error']:.3f}"
     )
-    if "reward" in record:
-        line += f" | sampled: reward {record['reward']:.3f}"
+    figure = next((one for one in ("reward", "objective") if one in record), None)
+    if figure:
+        line += f" | sampled: {figure} {record[figure]:.3f}"
         if "validation_error" in record:
             line += f"  error {record['validation_error']:.3f}"
         if "entropy" in record:

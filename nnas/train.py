@@ -7,18 +7,22 @@ import nnabla as nn
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Fixed
-from nnas.errors import NnasError, check_positive_integer
+from nnas.errors import NnasError, check_positive_integer, nearest
 from nnas.layers import EVALUATION, TRAINING
 from nnas.progress import EpochLoop
 from nnas.randomness import seed_initializers
-from nnas.updates import WeightUpdate, cosine, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
+
+SPLITS = ("retraining", "training")
 
 
 class Training(EpochLoop):
     """SGD on one architecture, with a cosine schedule over all epochs.
 
-    network: a space. choices: of its architecture. split: the training samples. solver: {make_solver, learning_rate,
-    weight_decay, clip_norm}. weights: {name: array} to start from, or None for the initial ones of the seed.
+    network: a space. choices: of its architecture. data: its split named `split` is trained on, with its augmentation:
+    'retraining' (the training and the validation samples) or 'training'. solver: {make_solver, learning_rate,
+    weight_decay, clip_norm, schedule}. validate_every: after how many epochs the validation split is looked at, or
+    None; that needs split='training'. weights: {name: array} to start from, or None for the initial ones of the seed.
     kernels: as in layers.Mode.
     """
 
@@ -26,7 +30,7 @@ class Training(EpochLoop):
         self,
         network,
         choices,
-        split,
+        data,
         task,
         solver,
         epochs,
@@ -34,16 +38,29 @@ class Training(EpochLoop):
         micro_batches,
         communicator,
         seed,
+        split="retraining",
+        validate_every=None,
         weights=None,
         kernels=None,
     ):
         check_positive_integer("train.epochs", epochs, least=0)
-        super().__init__(epochs, TrainingBatches(split, micro_batch, micro_batches, seed, "train"))
+        if split not in SPLITS:
+            raise NnasError(f"train.split={split!r}: possible are {' and '.join(SPLITS)}{nearest(split, SPLITS)}")
+        if validate_every is not None:
+            check_positive_integer("train.validate_every", validate_every)
+            if split != "training":
+                raise NnasError(
+                    f"train.validate_every={validate_every}: train.split={split} trains on the validation samples too; "
+                    "add train.split=training"
+                )
+        batches = TrainingBatches(getattr(data, split), micro_batch, micro_batches, seed, "train")
+        super().__init__(epochs, batches)
+        self._validation, self._validate_every = data.validation, validate_every
         self._micro_batch = micro_batch
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
-            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch)
+            self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()
@@ -57,24 +74,29 @@ class Training(EpochLoop):
 
     def _step(self, phase, epoch, step):
         micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
-        loss, error = self._update.step(
-            self._graph, micro_batches, self._names, self._learning_rate(epoch, step), place
-        )
-        return [{"loss": loss, "error": error}]
+        learning_rate = self._learning_rate(epoch, step)
+        return [self._update.step(self._graph, micro_batches, self._names, learning_rate, place)]
 
     def _standing(self):
-        return {"learning_rate": self._learning_rate(self._epoch - 1, self._batches.steps - 1)}
+        figures = {"learning_rate": self._learning_rate(self._epoch - 1, self._batches.steps - 1)}
+        if self._validate_every and self._epoch % self._validate_every == 0:
+            figures |= {f"validation_{name}": value for name, value in self.evaluate(self._validation).items()}
+        return figures
 
     def _learning_rate(self, epoch, step):
-        return cosine(self._update.learning_rate, *self._done(epoch, step))
+        return self._update.learning_rate(*self._done(epoch, step))
+
+    def evaluate(self, split):
+        """{error and further metrics: mean over a fixed split}, with running statistics."""
+        totals = {}
+        for images, labels, count in evaluation_batches(split, self._micro_batch):
+            for name, values in self._evaluation.evaluate(images, labels).items():
+                totals[name] = totals.get(name, 0) + float(values[:count].sum())
+        return {name: total / len(split) for name, total in totals.items()}
 
     def accuracy(self, split):
-        """The share of a fixed split that is classified rightly, with running statistics."""
-        wrong = sum(
-            float(self._evaluation.evaluate(images, labels)[:count].sum())
-            for images, labels, count in evaluation_batches(split, self._micro_batch)
-        )
-        return 1 - wrong / len(split)
+        """The share of a fixed split that is classified rightly."""
+        return 1 - self.evaluate(split)["error"]
 
     def weights(self):
         """{name: array} of all parameters, running statistics included."""
@@ -86,10 +108,9 @@ class Training(EpochLoop):
             raise NnasError("the trained weights are of another architecture: their parameters are missing or too many")
         set_parameters(self._all, weights, "the trained weights")
 
-    def state(self):
-        return {"epoch": self._epoch, "weights": self.weights(), "update": self._update.state()}
+    def _state(self):
+        return {"weights": self.weights(), "update": self._update.state()}
 
-    def restore(self, state):
-        self._epoch = state["epoch"]
-        set_parameters(self._all, state["weights"], "the checkpoint")
+    def _restore(self, state):
+        self.set_weights(state["weights"])
         self._update.restore(state["update"])

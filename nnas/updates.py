@@ -1,7 +1,5 @@
 """One update of network weights: micro-batches, averaging over processes, clipping, decay and the solver's step."""
 
-from math import cos, pi
-
 import nnabla as nn
 import nnabla.functions as F
 import numpy as np
@@ -9,22 +7,21 @@ import numpy as np
 from nnas.errors import NnasError, check_number, one_line
 from nnas.layers import is_decayed
 from nnas.randomness import seed_functions
-
-
-def cosine(base, step, steps):
-    """The learning rate of a step: from `base` to 0 along half a cosine (Loshchilov and Hutter, 2017)."""
-    return base * 0.5 * (1 + cos(pi * step / steps))
+from nnas.schedules import cosine
 
 
 class WeightUpdate:
     """Updates the weights that a loss reaches, and leaves all others as they are, their momentum included.
 
     parameters: {name: variable}. make_solver: a function to a nnabla solver. weight_decay: of weights, not of biases
-    and batch normalization. clip_norm: the largest norm of the whole gradient, or None. seed: the run's.
+    and batch normalization. clip_norm: the largest norm of the whole gradient, or None. seed: the run's. schedule: of
+    the learning rate, as in schedules.
     """
 
-    def __init__(self, parameters, make_solver, learning_rate, weight_decay, clip_norm, communicator, seed):
-        self.learning_rate = check_number("learning_rate", learning_rate, 0, open_below=True)
+    def __init__(
+        self, parameters, make_solver, learning_rate, weight_decay, clip_norm, communicator, seed, schedule=cosine
+    ):
+        self._learning_rate = check_number("learning_rate", learning_rate, 0, open_below=True)
         self._weight_decay = check_number("weight_decay", weight_decay, 0)
         self._clip_norm = None if clip_norm is None else check_number("clip_norm", clip_norm, 0, open_below=True)
         self._parameters = parameters
@@ -35,25 +32,34 @@ class WeightUpdate:
         for solver, decayed in ((self._decayed, True), (self._plain, False)):
             solver.set_parameters({name: p for name, p in parameters.items() if is_decayed(name) == decayed})
         self._norm = _GradientNorm(parameters) if self._clip_norm else None
+        self._schedule = schedule
+        self.learning_rate(0, 1)
+
+    def learning_rate(self, step, steps):
+        """Of a step, counted from 0, of so many in all."""
+        try:
+            rate = self._schedule(self._learning_rate, step, steps)
+        except TypeError as error:
+            raise NnasError(f"schedule: {one_line(error)}; it is a function of (base, step, steps)") from None
+        return check_number(f"the learning rate of the schedule at step {step} of {steps}", rate, 0)
 
     def step(self, graph, micro_batches, active, learning_rate, place):
-        """Make one update and return (loss, error), the means over its samples.
+        """Make one update and return {loss, error, further metrics: mean over its samples}.
 
         active: names of the parameters that the loss reaches. place: of the random functions, as in randomness.
         """
         for solver in self._solvers:
             solver.zero_grad()
         micro_batches = list(micro_batches)
-        losses, errors = [], []
+        figures = []
         for number, (images, labels) in enumerate(micro_batches):
             seed_functions(self._seed, *place, number)
             graph.forward(images, labels)
             graph.loss.backward(1 / len(micro_batches), clear_buffer=True)
-            losses.append(float(graph.loss.d))
-            errors.append(float(graph.errors.d.mean()))
-        loss = float(np.mean(losses))
-        if not np.isfinite(loss):
-            raise NnasError(f"the loss is {loss} at {_words(place)}; a smaller learning rate may help")
+            figures.append(graph.figures())
+        means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
+        if not np.isfinite(means["loss"]):
+            raise NnasError(f"the loss is {means['loss']} at {_words(place)}; a smaller learning rate may help")
         self._communicator.average([self._parameters[name].grad for name in active])
         if self._norm:
             norm = self._norm(active)
@@ -66,7 +72,7 @@ class WeightUpdate:
         for solver in self._solvers:
             solver.set_learning_rate(learning_rate)
             solver.update()
-        return loss, float(np.mean(errors))
+        return means
 
     def state(self):
         return {"decayed": solver_state(self._decayed), "plain": solver_state(self._plain)}
@@ -111,7 +117,9 @@ def built_solver(make_solver):
 
 
 def _words(place):
-    return " ".join(str(part) for part in place)
+    """As people count: (phase, epoch, step) from 0 -> 'train epoch 1 step 1'."""
+    phase, *counts = place
+    return " ".join([str(phase), *(f"{name} {n + 1}" for name, n in zip(("epoch", "step"), counts, strict=False))])
 
 
 def solver_state(solver):
@@ -132,7 +140,15 @@ def restore_solver(solver, saved):
 
 
 def parameter_arrays(parameters):
-    return {name: parameter.d.copy() for name, parameter in parameters.items()}
+    """{name: array} of parameters; NaN or infinity among them is an error, so that none is ever saved."""
+    arrays = {name: parameter.d.copy() for name, parameter in parameters.items()}
+    wrong = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    if wrong:
+        raise NnasError(
+            f"{len(wrong)} of {len(arrays)} parameters are not finite, as {', '.join(wrong[:3])}; a smaller learning "
+            "rate may help"
+        )
+    return arrays
 
 
 def set_parameters(parameters, arrays, source):

@@ -22,11 +22,13 @@ from nnabla.utils.nnp_graph import NnpLoader
 
 from nnas import files
 from nnas.app import run_command
-from nnas.checkpoint import read_arrays
+from nnas.checkpoint import read_arrays, write_arrays
 from nnas.config import build, load
 from nnas.costs import load_costs
 from nnas.deciders import Fixed, listed
+from nnas.hooks import Hook
 from nnas.layers import EVALUATION
+from nnas.rundir import RunFolder, working_in
 from nnas.search import Search
 from nnas.space import Architecture
 from nnas.updates import set_parameters
@@ -309,6 +311,37 @@ def assert_same_arrays(one, other):
         assert array.tobytes() == second[name].tobytes(), name
 
 
+@pytest.mark.parametrize("command", ["random", "proxyless_gradient"])
+def test_other_searchers_leave_the_same_files(run, command):
+    done = call([command, *SEARCH[1:], *SHORT, "run_dir=other"])
+    assert done.status == 0, done.err
+    assert {path.name for path in Path("other").iterdir()} == {path.name for path in run.path.iterdir()}
+    one, other = read("run/summary.json"), read("other/summary.json")
+    assert one.keys() == other.keys() and one["costs"].keys() == other["costs"].keys()
+    assert other["costs"]["latency"]["predicted"] <= other["costs"]["latency"]["bound"]
+    figure = {"random": "reward", "proxyless_gradient": "objective"}[command]
+    assert f"sampled: {figure} " in done.out
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (
+            ["objective=linear_penalty"],
+            "Reinforce does not take the objective LinearPenalty; choose objective= from",
+        ),
+        (
+            ["searcher=proxyless_gradient"],
+            "the objective RewardMin; choose objective= from linear_penalty",
+        ),
+    ],
+)
+def test_a_wrong_kind_of_objective_is_found_before_anything_is_measured(home, tmp_path, monkeypatch, arguments, named):
+    monkeypatch.chdir(tmp_path)
+    check_error(call([*SEARCH, *SHORT, *arguments]), named)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("weights", [None, "run/supernet.h5", "run/weights.h5"])
 def test_an_architecture_is_trained_from_its_file(run, weights):
     done = call(
@@ -508,6 +541,10 @@ def test_showing_the_configuration_does_nothing(home):
         ([*SEARCH, "searcher.samples=0"], ["searcher.samples=0"]),
         ([*SEARCH, "searcher.make_solver.alpha=x"], ["alpha"]),
         ([*SEARCH, "searcher._target_=nnas.searchers.reinforce.Reinfore"], ["Reinfore"]),
+        ([*SEARCH, "searcher._target_=nnas.space.Space"], ["searcher._target_=nnas.space.Space", "Searcher"]),
+        ([*SEARCH, "searcher.baseline=leave_one"], ["searcher.baseline='leave_one'", "did you mean 'leave_one_out'"]),
+        ([*SEARCH, "objective.weight=-1"], ["objective.weight=-1"]),
+        ([*SEARCH, "searcher=proxyless_gradient", "objective=log_product"], ["above 1 ms", "objective=linear_penalty"]),
         ([*SEARCH, "space.classes=5"], ["space.classes", "10"]),
         ([*SEARCH, "space.input_shape=[1, 8, 8]"], ["space.input_shape", "(1, 12, 12)"]),
         ([*SEARCH, "space.input_shape=12"], ["space.input_shape=12"]),
@@ -673,9 +710,9 @@ def test_half_of_the_weights_is_not_inherited(run):
 
 def test_all_checkpoints_damaged_is_an_error(run, copy):
     (copy / "weights.h5").unlink()
-    for path in (copy / "checkpoint").iterdir():
+    for path in (copy / "checkpoint" / "train").iterdir():
         path.write_bytes(path.read_bytes()[:100])
-    check_error(call([*SEARCH, *SHORT, "run_dir=copy"]), "no checkpoint in copy/checkpoint is readable")
+    check_error(call([*SEARCH, *SHORT, "run_dir=copy"]), "no checkpoint in copy/checkpoint/train is readable")
 
 
 @pytest.mark.parametrize("run_dir", ["file", "file/run"])
@@ -784,7 +821,8 @@ def killed_after(run_dir, settings, phase, epoch, number=0):
             break
         time.sleep(0.005)
     if number:
-        while process.poll() is None and not (Path(run_dir) / "checkpoint" / f"{number:08d}.h5").exists():
+        folder = Path(run_dir) / "checkpoint" / ("train" if phase == "train" else "search")
+        while process.poll() is None and not (folder / f"{number:08d}.h5").exists():
             time.sleep(0.005)
         # An epoch takes some tenths of a second here.
         time.sleep(0.1)
@@ -803,14 +841,14 @@ def test_killed_and_started_again_ends_in_the_same_bytes(run, kernels):
     assert call([*SEARCH, *LONG, *settings, "run_dir=whole"]).status == 0
     killed = Path("killed")
     # The first while its checkpoint is being written, the others in the middle of the next epoch.
-    for phase, epoch, number in (("warmup", 1, 0), ("search", 3, 3), ("train", 2, 6)):
+    for phase, epoch, number in (("warmup", 1, 0), ("search", 3, 3), ("train", 2, 2)):
         killed_after("killed", settings, phase, epoch, number)
         assert records_of(killed / "metrics.jsonl")[-1]["phase"] == phase
         assert not (killed / "weights.h5").exists(), "it was too late"
         if phase == "warmup":
             with open(killed / "metrics.jsonl", "a") as file:
                 file.write('{"phase": "war')
-    newest = sorted((killed / "checkpoint").iterdir())[-1]
+    newest = sorted((killed / "checkpoint" / "train").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-1000])
     done = call([*SEARCH, *LONG, *settings, "run_dir=killed"])
     assert done.status == 0, done.err
@@ -824,8 +862,183 @@ def test_killed_and_started_again_ends_in_the_same_bytes(run, kernels):
     assert one["test_accuracy"] == other["test_accuracy"]
     assert one["validation_accuracy"] == other["validation_accuracy"]
     # Nothing is left over but checkpoints of other numbers: those that were made again count on.
-    names = {str(path.relative_to(killed)) for path in killed.rglob("*") if path.parent.name != "checkpoint"}
-    assert names == {
-        str(path.relative_to("whole")) for path in Path("whole").rglob("*") if path.parent.name != "checkpoint"
-    }
-    assert len(list((killed / "checkpoint").iterdir())) == 2
+    names, expected = (
+        {
+            str(path.relative_to(folder))
+            for path in Path(folder).rglob("*")
+            if path.suffix != ".h5" or path.parent == folder
+        }
+        for folder in (killed, Path("whole"))
+    )
+    assert names == expected
+    assert [len(list((killed / "checkpoint" / phase).iterdir())) for phase in ("search", "train")] == [2, 2]
+
+
+class Sender(Hook):
+    """Sends this process a signal in the middle of an epoch of a phase."""
+
+    def __init__(self, phase, number, times=1):
+        self._phase, self._number, self._times = phase, number, times
+
+    def start_step(self, progress, loop):
+        if (progress.phase, progress.step) == (self._phase, 2):
+            for _ in range(self._times):
+                os.kill(os.getpid(), self._number)
+
+
+class Diary(Hook):
+    """Notes calls in a file, to be looked at afterwards."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def _note(self, text):
+        with open(self._path, "a") as file:
+            file.write(text + "\n")
+
+    def start_run(self, run):
+        self._note(f"start {run.path}")
+
+    def end_run(self, run, summary):
+        self._note(f"end {run.path} {summary['test_accuracy']}")
+
+    def end_phase(self, phase, loop):
+        self._note(f"end {phase}")
+
+
+class Breaking(Hook):
+    """Makes a weight infinite after a step of the training."""
+
+    def end_step(self, progress, loop):
+        if (progress.phase, progress.epoch, progress.step) == ("train", 2, 3):
+            loop._all["classifier/b"].d = np.inf
+
+
+def hook(name, kind, **arguments):
+    return [
+        f"+hooks.{name}._target_={__name__}.{kind.__name__}",
+        *(f"+hooks.{name}.{key}={value}" for key, value in arguments.items()),
+    ]
+
+
+def assert_same_run(one, other):
+    assert (Path(one) / "architecture.json").read_bytes() == (Path(other) / "architecture.json").read_bytes()
+    for name in ("weights.h5", "supernet.h5"):
+        assert_same_arrays(f"{one}/{name}", f"{other}/{name}")
+    records = [without_seconds(records_of(Path(name) / "metrics.jsonl")) for name in (one, other)]
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", ["warmup", "search", "train"])
+def test_asked_to_end_it_writes_a_checkpoint_first(run, monkeypatch, phase, number):
+    command = [*SEARCH, *SHORT, "run_dir=asked", *hook("sender", Sender, phase=phase, number=int(number))]
+    done = call(command)
+    check_error(done, "interrupted", "run_dir")
+    assert done.status == 128 + number and "ends after this step" in done.out
+    last = records_of(Path("asked/metrics.jsonl"))[-1]["phase"]
+    assert last == {"warmup": "costs", "search": "warmup", "train": "derived"}[phase]
+    monkeypatch.setattr(Sender, "start_step", Hook.start_step)
+    done = call(command)
+    assert done.status == 0, done.err
+    assert "and 2 steps" in done.out
+    assert_same_run("asked", "run")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_asked_twice_it_ends_at_once(run):
+    command = [*SEARCH, *SHORT, "run_dir=asked", *hook("sender", Sender, phase="search", number=15, times=2)]
+    done = call(command)
+    check_error(done, "interrupted")
+    assert done.status == 128 + 15
+    assert len(list(Path("asked/checkpoint/search").iterdir())) == 1
+
+
+def test_hooks_are_called_and_what_is_no_hook_is_refused(run):
+    done = call([*SEARCH, *SHORT, "run_dir=hooked", *hook("diary", Diary, path="diary")])
+    assert done.status == 0, done.err
+    accuracy = read("hooked/summary.json")["test_accuracy"]
+    assert Path("diary").read_text().split("\n") == [
+        *("start hooked", "end warmup", "end search", "end train", f"end hooked {accuracy}", "")
+    ]
+    check_error(call([*SEARCH, *SHORT, "run_dir=bad", "+hooks.mine._target_=builtins.dict"]), "hooks.mine", "Hook")
+    check_error(call([*SEARCH, *SHORT, "run_dir=bad", "+hooks.mine._target_=no.such.Hook"]), "no.such")
+    assert not Path("bad").exists()
+
+
+def test_a_number_that_is_none_stops_the_run_with_step_and_checkpoint(run):
+    command = [*SEARCH, *SHORT, "train.epochs=3", "run_dir=broken", *hook("breaking", Breaking)]
+    check_error(call(command), "train epoch 2 step 4", "checkpoint after epoch 1", "broken/checkpoint/train")
+    assert len(list(Path("broken/checkpoint/train").iterdir())) == 1
+
+
+def test_a_second_process_in_the_folder_is_refused(run, copy):
+    before = contents(copy)
+    with working_in(RunFolder(copy)):
+        check_error(call([*SEARCH, *SHORT, "run_dir=copy"]), "run_dir=copy", f"process {os.getpid()} ", "working in it")
+        check_error(call(["resume", "run_dir=copy"]), "working in it")
+    assert contents(copy) == before
+
+
+def test_a_run_goes_on_to_more_epochs(run, copy):
+    """Search and training; with a schedule that knows no end, to what more epochs would have led to at once."""
+    constant = [f"{phase}.solver.schedule._target_=nnas.schedules.constant" for phase in ("search", "train")]
+    assert call([*SEARCH, *SHORT, *constant, "run_dir=grown"]).status == 0
+    first = contents("grown")
+    more = ["search.epochs=2", "train.epochs=2"]
+    done = call(["resume", "run_dir=grown", *more])
+    assert done.status == 0, done.err
+    assert "search: goes on to 2 epochs" in done.out
+    assert "search: goes on from the checkpoint after epoch 2" in done.out
+    assert call([*SEARCH, *SHORT, *constant, *more, "run_dir=at_once"]).status == 0
+    assert_same_run("grown", "at_once")
+    for name in ("architecture.json", "weights.h5", "network.nnp", "summary.json", "metrics.jsonl"):
+        assert first[f"grown/{name}"] == Path(f"grown/earlier/1/{name}").read_bytes()
+    done = call(["resume", "run_dir=grown", *more])
+    assert done.status == 0 and "goes on" not in done.out
+    check_error(call(["resume", "run_dir=grown", "search.epochs=1"]), "search.epochs (there 2, now 1)")
+
+
+def test_resuming_what_is_no_run_is_an_error(run, copy):
+    check_error(call(["resume"]), "run_dir")
+    check_error(call(["resume", "run_dir=nowhere"]), "nowhere/command.json")
+    rewrite(copy / "command.json", "[]")
+    check_error(call(["resume", "run_dir=copy"]), "copy/command.json")
+
+
+def test_a_seed_repeats_a_run_to_the_same_bytes(run):
+    assert call([*SEARCH, *SHORT, "run_dir=again"]).status == 0
+    assert_same_run("again", "run")
+    assert Path("again/network.nnp").read_bytes() == Path("run/network.nnp").read_bytes()
+    assert call([*SEARCH, *SHORT, "run_dir=other", "seed=1"]).status == 0
+    assert Path("other/weights.h5").read_bytes() != Path("run/weights.h5").read_bytes()
+
+
+def test_weights_that_changed_since_the_run_began_are_refused(run):
+    shutil.copy("run/weights.h5", "inherited.h5")
+    command = [*TRAIN, "architecture=run/architecture.json", "weights=inherited.h5", "run_dir=heir"]
+    assert call(command).status == 0
+    arrays, rest = read_arrays("inherited.h5", "weights")
+    write_arrays("inherited.h5", {name: array + 1 for name, array in arrays.items()}, rest)
+    check_error(call(command), "run_dir=heir", "has changed since it began: weights")
+
+
+def test_a_search_begins_with_what_an_earlier_one_learnt(run):
+    warm = [*SEARCH, "warm_start=run", "search.warmup_epochs=0", "search.epochs=0", "train.epochs=1"]
+    done = call([*warm, "run_dir=warm"])
+    assert done.status == 0, done.err
+    assert "warm start: weights and probabilities of run" in done.out
+    # Nothing was searched, so it ends where the earlier search had ended.
+    assert_same_arrays("warm/supernet.h5", "run/supernet.h5")
+    assert read("warm/architecture.json")["choices"] == read("run/architecture.json")["choices"]
+    done = call([*warm, "searcher=random", "run_dir=other"])
+    assert done.status == 0 and "warm start: weights alone" in done.out
+    assert_same_arrays("other/supernet.h5", "run/supernet.h5")
+
+
+def test_a_warm_start_from_what_does_not_fit_is_refused(run, copy):
+    check_error(call([*SEARCH, *SHORT, "warm_start=nowhere", "run_dir=bad"]), "nowhere/space.json")
+    check_error(call([*SEARCH, *SHORT, "warm_start=run", "space.expansions=[2]", "run_dir=bad"]), "another space")
+    (copy / "supernet.h5").unlink()
+    check_error(call([*SEARCH, *SHORT, "warm_start=copy", "run_dir=bad"]), "copy/supernet.h5")
+    assert not Path("bad").exists()

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import h5py
 import numpy as np
@@ -110,18 +113,15 @@ def test_a_truncated_newest_falls_back(two):
         assert falls_back_or_is_whole(two), length
 
 
-def test_a_flipped_byte_is_found_or_harmless(two):
+def test_a_flipped_byte_is_found(two):
     newest = two / "00000002.h5"
     whole = newest.read_bytes()
-    damaged = 0
     places = np.random.default_rng(0).choice(len(whole), 150, replace=False)
     for place in places:
         changed = bytearray(whole)
         changed[place] ^= 0xFF
         newest.write_bytes(changed)
-        damaged += falls_back_or_is_whole(two)
-    # The rest fell on bytes that HDF5 does not use.
-    assert damaged > 10
+        assert falls_back_or_is_whole(two), place
 
 
 def test_a_flipped_byte_of_any_array_is_found(two):
@@ -140,7 +140,7 @@ def test_a_flipped_byte_of_any_array_is_found(two):
             assert falls_back_or_is_whole(two)
 
 
-@pytest.mark.parametrize("name", ["arrays/0", "arrays/3", "rest"])
+@pytest.mark.parametrize("name", ["arrays/0", "arrays/3"])
 def test_a_removed_or_renamed_part_is_found(two, name):
     with h5py.File(two / "00000002.h5", "r+") as file:
         del file[name]
@@ -159,14 +159,28 @@ def test_a_swapped_array_is_found(two):
     assert_same(state_of(2), loaded)
 
 
-@pytest.mark.parametrize("attribute", ["format", "digest"])
-def test_another_version_or_digest_is_found(two, attribute):
-    with h5py.File(two / "00000002.h5", "r+") as file:
-        file.attrs[attribute] = 2 if attribute == "format" else "0" * 64
+def test_another_version_is_found(two, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT + 1)
+    checkpoint.save(two, state_of(3))
+    monkeypatch.undo()
+    loaded, notes = checkpoint.load(two)
+    assert_same(state_of(2), loaded)
+    assert len(notes) == 1 and f"format {checkpoint.FORMAT + 1}" in notes[0]
+
+
+def test_another_digest_is_found(two):
+    newest = two / "00000002.h5"
+    newest.write_bytes(newest.read_bytes()[:-64] + b"0" * 64)
     assert falls_back_or_is_whole(two)
-    with h5py.File(two / "00000002.h5", "r+") as file:
-        del file.attrs[attribute]
-    assert falls_back_or_is_whole(two)
+
+
+def test_other_programs_see_an_hdf5_file(tmp_path):
+    arrays = {"a/W": np.arange(3.0), "ä": np.zeros((0, 2), np.float32), "c": np.ones((2, 1), np.int8)}
+    checkpoint.write_arrays(tmp_path / "w.h5", arrays)
+    with h5py.File(tmp_path / "w.h5", "r") as file:
+        for name, array in arrays.items():
+            assert file[name].dtype == array.dtype
+            np.testing.assert_array_equal(file[name][()], array)
 
 
 def test_what_is_no_file_is_found(two):
@@ -194,6 +208,35 @@ def test_what_a_killed_write_leaves_is_removed_by_the_next(two):
     shutil.copy(two / "00000001.h5", two / ".00000003.h5.k2j4abcd.partial")
     checkpoint.save(two, state_of(3))
     assert numbers(two) == ["00000002.h5", "00000003.h5"]
+
+
+SAVER = """
+import sys
+import numpy as np
+from nnas import checkpoint
+for number in range(1, 100_000):
+    checkpoint.save(sys.argv[1], {"epoch": number, "array": np.full(2**19, number)})
+"""
+
+
+def test_killed_while_it_saves(tmp_path):
+    """The moment is when a half-written file is seen; what was whole before stays, whatever the moment."""
+    folder, during = tmp_path / "c", 0
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-c", SAVER, folder])
+        try:
+            deadline = time.monotonic() + 60
+            while len(list(folder.glob("*.h5"))) < 2 or not list(folder.glob(f".*{files.PARTIAL}")):
+                assert process.poll() is None and time.monotonic() < deadline
+        finally:
+            process.kill()
+            process.wait()
+        during += len(list(folder.glob(f".*{files.PARTIAL}")))
+        loaded, notes = checkpoint.load(folder)
+        assert notes == [] and (loaded["array"] == loaded["epoch"]).all()
+        checkpoint.save(folder, loaded)
+        assert not list(folder.glob(".*")) and len(list(folder.iterdir())) == checkpoint.KEPT
+    assert during > 0
 
 
 @pytest.mark.parametrize("where", ["create_dataset", "replace", "fsync"])

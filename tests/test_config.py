@@ -1,12 +1,18 @@
 """The configuration files, and what the command line says about wrong ones."""
 
+import io
+import tarfile
 from distutils.core import run_setup
 from functools import cache
 from pathlib import Path
 
+import h5py
+import nnabla as nn
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from PIL import Image
+from tiny import Judge, objective_of
 
 import nnas
 from nnas import config as configuration
@@ -22,7 +28,7 @@ CONF = configuration.folder()
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What a command does not know by itself.
-GIVEN = {"train": ["architecture=a.json"]}
+GIVEN = {"train": ["architecture=a.json"], "proxyless_imagenet": ["data.path=folder"]}
 
 
 def options(group):
@@ -46,7 +52,7 @@ def plain(command):
 
 
 def test_there_are_commands_and_options():
-    assert set(COMMANDS) >= {"proxyless", "profile", "train"}
+    assert set(COMMANDS) >= {"proxyless", "proxyless_gradient", "random", "profile", "train"}
     assert {"space", "data", "searcher", "objective", "estimator", "solver"} <= {group for group, _ in OPTIONS}
     assert set(configuration.commands()) == set(COMMANDS)
 
@@ -59,6 +65,13 @@ def test_every_command_composes_and_names_what_it_runs(command):
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
     )
+
+
+def test_the_yardstick_has_the_same_budget():
+    """Random search differs from the main job by nothing but the searcher, and judges as many architectures."""
+    main, other = (OmegaConf.to_container(plain(command)) for command in ("proxyless", "random"))
+    assert main.pop("searcher")["samples"] == other.pop("searcher")["samples"]
+    assert main == other
 
 
 @pytest.mark.parametrize("option", options("space"))
@@ -74,28 +87,96 @@ def test_spaces_build_and_list(option):
     assert skips >= blocks - len(composed("space", option).stages)
 
 
+def cifar10_archive(folder):
+    path, random = folder / "cifar.tar.gz", np.random.default_rng(0)
+    with tarfile.open(path, "w:gz") as tar:
+        for name in [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]:
+            content = b"".join(bytes([label]) + random.bytes(3072) for label in range(10))
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return [f"data.path={path}", "data.checksum=null", "data.validation=0.2"]
+
+
+def image_tree(folder, *splits):
+    for split in splits:
+        for label in range(3):
+            place = folder / split / str(label)
+            place.mkdir(parents=True)
+            for number in range(10):
+                pixels = np.random.default_rng([len(split), label, number]).integers(
+                    256, size=(9, 9, 3), dtype=np.uint8
+                )
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return [f"data.path={folder}"]
+
+
+def hdf5_file(folder):
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["x"], file["y"] = np.random.default_rng(0).normal(size=(30, 1, 8, 8)), np.arange(30) % 3
+    return [f"data.training={folder / 'a.h5'}"]
+
+
+def csv_file(folder):
+    image_tree(folder, "images")
+    rows = [f"images/{label}/{number}.png,{label}" for label in range(3) for number in range(10)]
+    (folder / "a.csv").write_text("\n".join(["x:image,y:label", *rows]))
+    return [f"data.training={folder / 'a.csv'}"]
+
+
+# What the data sets read that ask for files, made in a folder; the overrides that name it.
+FILES = {
+    "cifar10": cifar10_archive,
+    "csv": csv_file,
+    "hdf5": hdf5_file,
+    "image_folder": lambda folder: image_tree(folder, "."),
+    "imagenet": lambda folder: [*image_tree(folder, "train", "val"), "data.validation=5"],
+}
+SHAPES = {"cifar10": (3, 32, 32), "csv": (3, 9, 9), "hdf5": (1, 8, 8), "image_folder": (3, 32, 32)}
+SHAPES["imagenet"] = (3, 224, 224)
+
+
 @pytest.mark.parametrize("option", options("data"))
-def test_data_builds_and_fits_the_default_space(option):
-    data = build(composed("data", option))
-    images, labels = data.training.draw(np.arange(2), np.random.default_rng(0))
-    assert images.shape == (2, *data.shape) and labels.shape == (2, 1)
-    network = build(plain("proxyless").space)
-    assert (network.input_shape, network.classes) == (data.shape, data.classes)
+def test_data_builds_and_fits_its_space(option, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = load("proxyless", None, [f"data={option}", *FILES.get(option, lambda folder: [])(tmp_path)])
+    data = build(config.data)
+    for split in (data.training, data.retraining, data.validation, data.test):
+        images, labels = split.draw(np.arange(2), np.random.default_rng(0))
+        assert images.shape == (2, *data.shape) and labels.shape == (2, 1)
+        assert images.dtype == np.float32 and labels.dtype == np.int32
+    assert data.description()["samples"]["test"] == len(data.test)
+    if option in FILES:
+        assert data.shape == SHAPES[option]
+    else:
+        network = build(config.space)
+        assert (network.input_shape, network.classes) == (data.shape, data.classes)
+    if data.augmentation is not None:
+        x = nn.Variable((2, *data.shape))
+        assert data.augmentation(x).shape == x.shape
+
+
+@pytest.mark.parametrize("option", sorted(FILES.keys() - {"cifar10"}))
+def test_data_of_files_say_what_is_missing(option):
+    with pytest.raises(NnasError, match=r"data\.(path|training) is not given; add data\.(path|training)=\.\.\."):
+        load("proxyless", None, [f"data={option}"])
 
 
 @pytest.mark.parametrize("option", options("searcher"))
 def test_searchers_build_and_make_a_step(option):
     space = listed(build(composed("space", "mobilenet_small")))
     one = Constraint("latency", Costs("ms", (Term((), 1.0, "all"),)), 2.0, 1.0)
-    objective = build(plain("proxyless").objective)
-    searcher = build(composed("searcher", option))(space, [one], objective, communicator=Alone(), seed=0)
-    searcher.step(lambda choices: 0.5)
+    make = build(composed("searcher", option))
+    searcher = make(space, [one], objective_of(make), communicator=Alone(), seed=0)
+    searcher.step(Judge(searcher, lambda choices: 0.5))
     assert space.check(searcher.best())
 
 
 @pytest.mark.parametrize("option", options("objective"))
 def test_objectives_build(option):
-    assert build(composed("objective", option))(0.5, {}, []) == 0.5
+    objective = build(composed("objective", option))
+    assert objective(0.5, {}, []) in (0.5, (0.5, 1.0, {}))
+    assert option in type(objective).names(), "errors name it"
 
 
 @pytest.mark.parametrize("option", options("estimator"))
@@ -111,7 +192,7 @@ def test_constraints_bring_their_estimator(option):
     (name,) = load("proxyless", None, [f"constraints={option}"]).constraints
     one = load("proxyless", None, [f"constraints=[{option}]", "bound_ms=3"]).constraints[option]
     assert name == option and build(one.estimator).unit
-    assert one.weight > 0 and one.fraction == 0.5 and one.bound == (3 if option == "latency" else None)
+    assert one.weight is None and one.fraction == 0.5 and one.bound == (3 if option == "latency" else None)
 
 
 def test_constraints_are_chosen_by_name():
@@ -161,7 +242,7 @@ def test_values_that_are_lists_stay_plain(command):
         ("proxyless", ["search.solver.make_solver.momentun=1"], ["'search.solver.make_solver.momentum'"]),
         ("proxyless", ["space=mobilenet_smal"], ["space=mobilenet_smal", "did you mean 'mobilenet_small'"]),
         ("proxyless", ["spaces=mobilenet_small"], ["spaces=mobilenet_small", "did you mean 'space'"]),
-        ("proxyless", ["data=imagenet"], ["data=imagenet", "cluttered_digits"]),
+        ("proxyless", ["data=imagenets"], ["data=imagenets", "did you mean 'imagenet'", "cluttered_digits"]),
         ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
         ("proxyless", ["constraints=[latency,mac]"], ["constraints=mac", "did you mean 'macs'", "memory, parameters"]),
         ("proxyless", ["seed"], ["seed", "key=value"]),
@@ -230,7 +311,7 @@ def test_both_ways_in_have_one_grammar(arguments, expected):
 
 @pytest.mark.parametrize("arguments", [[], ["seed=1"]])
 def test_no_command_is_an_error_that_lists_them(arguments):
-    with pytest.raises(NnasError, match="no command is given.*profile, proxyless, train"):
+    with pytest.raises(NnasError, match="no command is given.*profile, proxyless, .*train"):
         parse(arguments)
 
 

@@ -1,5 +1,6 @@
 """Costs of architectures, by enumeration."""
 
+import hashlib
 import json
 from functools import cache
 from itertools import product
@@ -93,6 +94,32 @@ def test_a_decision_counts_once_in_a_term():
     costs = Costs("ms", (Term((("a", "x"), ("a", "x")), 2.0, "twice"),))
     assert costs.cost({"a": "x"}) == 2
     assert costs.expected({"a": {"x": 0.5, "y": 0.5}}) == pytest.approx(1.0)
+    assert costs.gradient({"a": {"x": 0.5, "y": 0.5}}) == {"a": {"x": 2.0, "y": 0.0}}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradient_of_the_expected_cost_equals_full_enumeration(seed):
+    """The expected cost is linear in each probability: its derivative is what one more of it adds."""
+    random = np.random.default_rng(seed)
+    costs = random_costs(NESTED, random, factor=1.3)
+    probabilities = random_probabilities(NESTED, random)
+    assignments = list(product(*(decision.options for decision in NESTED.decisions)))
+    names = [decision.name for decision in NESTED.decisions]
+    exact = {decision.name: dict.fromkeys(decision.options, 0.0) for decision in NESTED.decisions}
+    for options in assignments:
+        given = dict(zip(names, options, strict=True))
+        cost = costs.cost(NESTED.complete(lambda decision, given=given: given[decision.name]))
+        for name, option in given.items():
+            exact[name][option] += cost * prod(probabilities[other][given[other]] for other in names if other != name)
+    gradient = costs.gradient(probabilities)
+    for name in names:
+        # Enumeration counts what does not depend on a decision for each of its options; a softmax cannot see that.
+        ours, theirs = (np.array(list(one[name].values())) for one in (gradient, exact))
+        np.testing.assert_allclose(ours - ours[0], theirs - theirs[0], rtol=1e-9, atol=1e-12)
+        for option in probabilities[name]:
+            moved = {**probabilities, name: {**probabilities[name], option: probabilities[name][option] + 1}}
+            assert gradient[name][option] == pytest.approx(costs.expected(moved) - costs.expected(probabilities))
+    assert max(gradient["c"].values()) > 0, "a nested decision"
 
 
 def test_expected_cost_of_certain_probabilities_is_the_cost(random):
@@ -175,7 +202,21 @@ def damaged(change):
         "terms": [{"when": {}, "cost": 1.0, "label": "stem"}, {"when": {"e": "e1"}, "cost": 0.5, "label": "e = e1"}],
     }
     change(content)
-    return {"latency": content}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {"latency": {**content, "digest": digest}}
+
+
+def test_the_content_that_is_damaged_here_is_right_before(tmp_path):
+    (tmp_path / "costs.json").write_text(json.dumps(damaged(lambda c: None)))
+    assert load_costs(tmp_path / "costs.json")["latency"].cost({"e": "e1"}) == pytest.approx(1.65)
+
+
+def test_a_term_that_was_removed_is_no_cost_of_zero(tmp_path):
+    content = damaged(lambda c: None)
+    content["latency"]["terms"].pop()
+    (tmp_path / "costs.json").write_text(json.dumps(content))
+    with pytest.raises(NnasError, match="costs.json: its costs are not those that were written"):
+        load_costs(tmp_path / "costs.json")
 
 
 @pytest.mark.parametrize(

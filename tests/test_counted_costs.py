@@ -53,8 +53,8 @@ class Repeated:
 
 
 def alone(network, choices):
-    x, logits, _ = shipped_network(network, choices, 1)
-    return Part((logits,), (x,), "alone")
+    x, outputs, _ = shipped_network(network, choices, 1)
+    return Part(tuple(outputs.values()), (x,), "alone")
 
 
 @pytest.mark.parametrize("make", [*NETWORKS, Repeated])

@@ -1,5 +1,11 @@
 """Cluttered digits and batches."""
 
+import json
+import subprocess
+import sys
+import threading
+import time
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -52,6 +58,14 @@ def test_shapes_types_and_range(data):
 def test_sizes_add_up_to_all_digits(data):
     assert (len(data.training), len(data.retraining)) == (1797 - 300 - 450, 1797 - 450)
     assert (len(data.validation), len(data.test)) == (4 * 300, 4 * 450)
+
+
+def test_the_description_tells_data_apart(data):
+    described = data.description()
+    assert described == ClutteredDigits().description() == json.loads(json.dumps(described))
+    assert described["samples"] == {"training": 1047, "validation": 1200, "test": 1800}
+    for change in ({"split_seed": 1}, {"noise": 0.2}, {"copies": 3}, {"test": 449}, {"fragment": 3}):
+        assert ClutteredDigits(**change).description() != described, change
 
 
 def plain(monkeypatch, digits=None, **changes):
@@ -226,3 +240,124 @@ def test_evaluation_counts_every_sample_once(size, batch):
 def test_wrong_batch_sizes_are_named(name, values):
     with pytest.raises(NnasError, match=name):
         TrainingBatches(Numbered(4), *values, 0)
+
+
+# Batches prepared while others are computed
+
+
+class Watched(Numbered):
+    """Keeps in which thread it was drawn from; draws only when it is let, and fails at an index."""
+
+    def __init__(self, size, fails_at=None):
+        super().__init__(size)
+        self.threads, self.fails_at = [], fails_at
+        self.let = threading.Event()
+        self.let.set()
+
+    def draw(self, indices, generator):
+        self.let.wait(10)
+        self.threads.append(threading.current_thread().name)
+        if self.fails_at is not None and self.fails_at in np.asarray(indices):
+            raise NnasError("broken.png: it cannot be read")
+        return super().draw(indices, generator)
+
+
+def values(step):
+    return [(images.tobytes(), labels.tobytes()) for images, labels in step]
+
+
+def test_what_is_prepared_is_what_would_be_drawn():
+    split = Numbered(40)
+    batches = TrainingBatches(split, 4, 2, 3)
+    # In order, again, backwards, of other phases and epochs, and past what was prepared.
+    places = [("search", 0, step) for step in range(5)] + [("search", 0, 1), ("search", 0, 0), ("warmup", 0, 1)]
+    places += [("search", 1, 0), ("search", 1, 1), ("search", 2, 2), ("search", 1, 2)]
+    for place in places:
+        phase, epoch, step = place
+        expected = [
+            split.draw(indices, generator(3, *place, number))
+            for number, indices in enumerate(TrainingBatches(split, 4, 2, 3).order(phase, epoch)[step])
+        ]
+        assert values(batches.step(*place)) == values(expected), place
+
+
+def test_the_next_update_is_prepared_in_one_other_thread():
+    split = Watched(40)
+    batches = TrainingBatches(split, 4, 2, 0)
+    batches.step("search", 0, 0)
+    wait_for(lambda: len(split.threads) == 4)
+    batches.step("search", 0, 1)
+    wait_for(lambda: len(split.threads) == 6)
+    assert len(set(split.threads)) == 1 and split.threads[0] != threading.current_thread().name
+    for step in (2, 3, 4):
+        batches.step("search", 0, step)
+    time.sleep(0.05)
+    assert len(split.threads) == 10, "an epoch's end prepares nothing, and nothing is drawn twice"
+
+
+def test_preparing_does_not_wait():
+    split = Watched(40)
+    batches = TrainingBatches(split, 4, 2, 0)
+    batches.step("search", 0, 0)
+    wait_for(lambda: len(split.threads) == 4)
+    split.let.clear()
+    batches.step("search", 0, 1)  # is there already, while the next one cannot be drawn
+    split.let.set()
+
+
+def test_errors_of_the_thread_come_out_where_the_batch_is_asked_for():
+    batches = TrainingBatches(Watched(40), 4, 2, 0)
+    batches = TrainingBatches(Watched(40, fails_at=batches.order("search", 0)[2, 1, 0]), 4, 2, 0)
+    assert len(batches.step("search", 0, 0)) == len(batches.step("search", 0, 1)) == 2
+    for _ in range(2):
+        with pytest.raises(NnasError, match="broken.png"):
+            batches.step("search", 0, 2)
+    assert len(batches.step("search", 0, 3)) == 2
+    with pytest.raises(NnasError, match="broken.png"):
+        list(evaluation_batches(Watched(40, fails_at=23), 4))
+
+
+def test_evaluation_draws_the_next_batch_meanwhile():
+    split = Watched(10)
+    batches = evaluation_batches(split, 4)
+    next(batches)
+    wait_for(lambda: len(split.threads) == 2)
+    assert threading.current_thread().name not in split.threads
+    threads = threading.active_count()
+    batches.close()
+    wait_for(lambda: threading.active_count() < threads)
+
+
+def wait_for(condition):
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not happen")
+
+
+@pytest.mark.parametrize(
+    "end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt", "os.kill(os.getpid(), signal.SIGINT)"]
+)
+def test_nothing_hangs_at_the_end(end):
+    code = f"""
+import os, signal, sys, time
+import numpy as np
+from nnas.data.batches import TrainingBatches, evaluation_batches
+class Slow:
+    def __len__(self):
+        return 64
+    def draw(self, indices, generator):
+        time.sleep(0.05)
+        return np.zeros((len(indices), 1)), np.zeros((len(indices), 1))
+batches = TrainingBatches(Slow(), 4, 2, 0)
+batches.step("search", 0, 0)
+evaluation = evaluation_batches(Slow(), 4)
+next(evaluation)
+{end}
+time.sleep(0.2)
+"""
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode == 0) == (end == "pass")
+    assert time.monotonic() - start < 30

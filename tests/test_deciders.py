@@ -87,35 +87,66 @@ def test_costing_prices_a_function_shared_by_two_decisions_once():
     assert set(head.inputs) >= {costing.parts[0].outputs[0]} and len(head.inputs) == 3
 
 
+class Recorder(nn.function.PythonFunction):
+    """The identity, which notes its forward and backward passes in `calls`."""
+
+    def __init__(self, option, calls):
+        super().__init__()
+        self.option, self.calls = option, calls
+
+    name = property(lambda self: self.__class__.__name__)
+
+    def min_outputs(self):
+        return 1
+
+    def grad_depends_output_data(self, i, o):
+        return False
+
+    def grad_depends_input_data(self, i, j):
+        return False
+
+    def setup_impl(self, inputs, outputs):
+        outputs[0].reset_shape(inputs[0].shape, True)
+
+    def forward_impl(self, inputs, outputs):
+        self.calls.append(self.option)
+        outputs[0].data.copy_from(inputs[0].data)
+
+    def backward_impl(self, inputs, outputs, propagate_down, accum):
+        self.calls.append(f"{self.option} backward")
+        inputs[0].g = outputs[0].g + (inputs[0].g if accum[0] else 0)
+
+
 def test_sampled_computes_the_selected_path_only(random):
     calls = []
-
-    class Recorder(nn.function.PythonFunction):
-        def __init__(self, option):
-            super().__init__()
-            self.option = option
-
-        name = property(lambda self: self.__class__.__name__)
-
-        def min_outputs(self):
-            return 1
-
-        def setup_impl(self, inputs, outputs):
-            outputs[0].reset_shape(inputs[0].shape, True)
-
-        def forward_impl(self, inputs, outputs):
-            calls.append(self.option)
-            outputs[0].data.copy_from(inputs[0].data)
-
-        def backward_impl(self, *arguments):
-            raise NotImplementedError
-
     decide = Sampled()
-    y = decide("d", {option: Recorder(option) for option in "abc"}, nn.Variable((2, 2)))
+    y = decide("d", {option: Recorder(option, calls) for option in "abc"}, nn.Variable((2, 2)))
     for option in "bca":
         decide.select({"d": option})
         y.forward()
     assert calls == ["b", "c", "a"]
+
+
+def test_mixture_computes_and_differentiates_the_selected_options_only(random):
+    """One-hot weights and a mask: value and gradients are right for what is selected, and the rest is not touched."""
+    calls, scales, values = [], {"a": 2, "b": 3, "c": 5}, random.normal(size=(2, 2)).astype(np.float32)
+    weights = nn.Variable.from_numpy_array(np.array([0, 1, 0], np.float32)).apply(need_grad=True)
+    x = nn.Variable.from_numpy_array(values).apply(need_grad=True)
+    decide = Mixture({"d": weights})
+    candidates = {option: Recorder(option, calls) for option in "abc"}
+    y = F.sum(decide("d", {o: lambda x, o=o, f=f: scales[o] * f(x) for o, f in candidates.items()}, x))
+    for options, called in (("bc", "bc"), ("ab", "ab"), ("b", "b"), ("abc", "abc")):
+        decide.select({"d": list(options), "elsewhere": ["z"]})
+        calls.clear()
+        for one in (weights, x):
+            one.grad.zero()
+        y.forward(clear_no_need_grad=True)
+        y.backward(clear_buffer=True)
+        assert y.d == pytest.approx(3 * values.sum(), rel=1e-5)
+        expected = [scales[option] * values.sum() * (option in options) for option in "abc"]
+        np.testing.assert_allclose(weights.g, expected, rtol=1e-5)
+        np.testing.assert_allclose(x.g, 3, rtol=1e-6)
+        assert sorted(calls) == sorted([*called, *(f"{option} backward" for option in called)])
 
 
 @pytest.mark.parametrize("make", NETWORKS)

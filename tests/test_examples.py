@@ -19,7 +19,7 @@ def among_the_examples(monkeypatch, tmp_path):
 
 
 def test_a_space_and_a_searcher_of_ones_own(capsys):
-    command = ["proxyless", f"--config-dir={EXAMPLES / 'conf'}", "space=plain", "searcher=random", "run_dir=run"]
+    command = ["proxyless", f"--config-dir={EXAMPLES / 'conf'}", "space=plain", "searcher=evolution", "run_dir=run"]
     assert run_command([*command, *SHORT, "constraints.latency.estimator.rounds=2"]) == 0, capsys.readouterr().err
     architecture = json.loads(Path("run/architecture.json").read_text())
     assert architecture["space"] == "plain" and list(architecture["choices"]) == [

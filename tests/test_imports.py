@@ -31,7 +31,8 @@ ONLY = {
     "estimators": {"nnas.app"},
     "hydra": {"nnas.config"},
     "omegaconf": {"nnas.config", "nnas.app"},
-    "tqdm": {"nnas.terminal"},
+    # Data sets are made from the configuration, and have no terminal to show that they read or download.
+    "tqdm": {"nnas.terminal", "nnas.data.bars"},
     "numba": {"nnas.kernels"},
     "llvmlite": {"nnas.kernels"},
     "onnx": {"estimators.onnx_graph"},

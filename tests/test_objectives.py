@@ -8,7 +8,20 @@ from test_costs import NESTED, SHAPE, architectures, random_costs, random_probab
 
 from nnas.costs import Costs, Term, extremes
 from nnas.errors import NnasError
-from nnas.objectives import BINS, Constraint, RewardMin, constraint, most_probable
+from nnas.objectives import (
+    BINS,
+    Absolute,
+    Constraint,
+    LinearPenalty,
+    LogProduct,
+    Loss,
+    MnasnetHard,
+    MnasnetSoft,
+    Reward,
+    RewardMin,
+    constraint,
+    most_probable,
+)
 from nnas.space import Decision, Site, Space
 
 FLAT = Space(
@@ -58,14 +71,114 @@ def test_reward_by_formula():
     assert reward(0.7, {"latency": 0.0}, constraints[:1]) == pytest.approx(0.7)
 
 
-def test_reward_does_not_depend_on_the_unit(random):
+# By the papers, with T the bound: reward(accuracy, cost / T, weight).
+REWARDS = {
+    RewardMin: lambda accuracy, ratio, weight: accuracy * min(1, 1 / ratio) ** weight,
+    MnasnetSoft: lambda accuracy, ratio, weight: accuracy * ratio**-weight,
+    MnasnetHard: lambda accuracy, ratio, weight: accuracy * (ratio**-weight if ratio > 1 else 1),
+    Absolute: lambda accuracy, ratio, weight: accuracy - weight * abs(ratio - 1),
+}
+
+
+@pytest.mark.parametrize("objective", REWARDS)
+def test_rewards_by_formula_in_any_unit(objective, random):
     for _ in range(20):
         accuracy, cost, bound, weight = random.uniform(0.01, 1, 4)
         rewards = [
-            RewardMin()(accuracy, {"x": cost * scale}, [Constraint("x", None, bound * scale, weight)])
+            objective()(accuracy, {"x": cost * scale}, [Constraint("x", None, bound * scale, weight)])
             for scale in (1, 1000, 1e-6)
         ]
-        np.testing.assert_allclose(rewards, accuracy * min(1, bound / cost) ** weight, rtol=1e-12)
+        np.testing.assert_allclose(rewards, REWARDS[objective](accuracy, cost / bound, weight), rtol=1e-12)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 4.0])
+def test_rewards_with_the_weights_of_the_papers(ratio):
+    def of(objective):
+        return objective()(0.8, {"x": 3 * ratio}, [Constraint("x", None, 3.0)])
+
+    assert of(MnasnetSoft) == pytest.approx(0.8 * ratio**-0.07)
+    assert of(MnasnetHard) == pytest.approx(0.8 * (ratio**-1 if ratio > 1 else 1))
+    assert of(RewardMin) == pytest.approx(0.8 * min(1, 1 / ratio) ** 0.1)
+    assert of(lambda: Absolute(weight=0.1)) == pytest.approx(0.8 - 0.1 * abs(ratio - 1))
+
+
+def test_several_constraints_count_together():
+    constraints = [Constraint("x", None, 2.0, 0.5), Constraint("y", None, 10.0)]
+    costs = {"x": 4.0, "y": 30.0}
+    assert MnasnetSoft(weight=0.2)(0.8, costs, constraints) == pytest.approx(0.8 * 2**-0.5 * 3**-0.2)
+    assert MnasnetHard()(0.8, costs, constraints) == pytest.approx(0.8 * 2**-0.5 / 3)
+    assert Absolute(weight=0.2)(0.8, costs, constraints) == pytest.approx(0.8 - 0.5 * 1 - 0.2 * 2)
+
+
+LOSSES = {
+    LinearPenalty: (
+        lambda: LinearPenalty(weight=0.3),
+        lambda ce, x, y: ce + 0.5 * (x - 2) / 2 + 0.3 * (y - 10) / 10,
+    ),
+    LogProduct: (
+        lambda: LogProduct(scale=0.7, weight=0.3),
+        lambda ce, x, y: 0.7 * ce * (np.log(x) / np.log(2)) ** 0.5 * (np.log(y) / np.log(10)) ** 0.3,
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_by_formula_and_finite_difference(loss, random):
+    make, formula = LOSSES[loss]
+    constraints = [Constraint("x", None, 2.0, 0.5), Constraint("y", None, 10.0)]
+    for _ in range(10):
+        given = random.uniform((0.1, 1.1, 1.1), (3, 5, 30))
+        value, factor, slopes = make()(given[0], dict(zip("xy", given[1:], strict=True)), constraints)
+        assert value == pytest.approx(formula(*given))
+        for step, derivative in zip(1e-6 * np.eye(3), (factor, slopes["x"], slopes["y"]), strict=True):
+            difference = (formula(*(given + step)) - formula(*(given - step))) / 2e-6
+            assert derivative == pytest.approx(difference, rel=1e-6)
+
+
+@pytest.mark.parametrize("bound, cheapest", [(1.0, 2.0), (0.5, 2.0), (3.0, 1.0), (3.0, 0.2)])
+def test_logarithms_of_costs_below_one_are_refused(bound, cheapest):
+    space = Space("pair", (Decision("d", ("x", "y"), (Site(SHAPE),)),))
+    costs = Costs("ms", (Term((("d", "x"),), cheapest, ""), Term((("d", "y"),), 9.0, "")))
+    with pytest.raises(NnasError, match=r"the latency bound is .* ms; take objective=linear_penalty") as caught:
+        LogProduct().check(space, [one(space, costs, bound)])
+    assert f"{bound:.4g}" in str(caught.value) and "\n" not in str(caught.value)
+    LogProduct().check(space, [one(space, Costs("ms", (Term((), 1.0, ""), *costs.terms)), 1.1)])
+    LinearPenalty().check(space, [one(space, costs, bound)])
+
+
+@pytest.mark.parametrize("make", [*REWARDS, *LOSSES])
+@pytest.mark.parametrize("weight", [-0.1, "much", float("nan"), True])
+def test_wrong_weights_of_objectives_are_named(make, weight):
+    with pytest.raises(NnasError, match=r"objective\.weight="):
+        make(weight=weight)
+
+
+def test_objectives_are_known_by_name():
+    assert {"reward_min", "mnasnet_soft", "mnasnet_hard", "absolute"} <= set(Reward.names())
+    assert {"linear_penalty", "log_product"} <= set(Loss.names())
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_most_probable_of_those_near_the_bound(space, seed):
+    """With costs in whole numbers no bin holds two different sums. Where nothing is near, what keeps the bound."""
+    random = np.random.default_rng(seed)
+    terms = tuple(
+        Term(term.when, float(random.integers(0, 40)), term.label) for term in random_costs(space, random).terms
+    )
+    costs, logs = Costs("ms", terms), logarithms(random_probabilities(space, random))
+    every = all_costs(space, costs)
+    found = {True: 0, False: 0}
+    for bound in {*every, *(every + 0.5)} - {0.0}:
+        choices = most_probable(space, logs, [one(space, costs, bound)], lowest=0.99)
+        near = np.flatnonzero((every <= bound) & (every >= 0.99 * bound))
+        allowed = near if len(near) else np.flatnonzero(every <= bound)
+        if not len(allowed):
+            continue
+        best = max(log_probability(logs, architectures(space)[i]) for i in allowed)
+        assert log_probability(logs, choices) == pytest.approx(best, rel=1e-9)
+        found[bool(len(near))] += 1
+    assert found[True] > 3
 
 
 def test_a_bound_below_the_smallest_network_names_the_smallest_value(random):
@@ -120,7 +233,6 @@ def test_a_bound_as_a_fraction_of_the_largest(random):
         (None, "half", 1.0, "fraction"),
         (2.0, None, -1, "weight"),
         (2.0, None, "much", "weight"),
-        (2.0, None, None, "weight"),
     ],
 )
 def test_wrong_bounds_and_weights_are_named(bound, fraction, weight, named):

@@ -1,6 +1,7 @@
 """ProxylessNAS with REINFORCE: by formula and by enumeration on toy decisions."""
 
 from functools import partial
+from itertools import product
 from math import log
 
 import nnabla.solvers as S
@@ -11,7 +12,7 @@ from test_costs import NESTED, SHAPE, architectures, random_costs
 from nnas.communicator import Alone
 from nnas.costs import Costs, Term, extremes
 from nnas.errors import NnasError
-from nnas.objectives import Constraint, RewardMin
+from nnas.objectives import Absolute, Constraint, LinearPenalty, LogProduct, RewardMin
 from nnas.searchers.reinforce import Reinforce
 from nnas.space import Decision, Site, Space
 
@@ -156,6 +157,73 @@ def test_baseline_follows_the_mean_reward_after_use(start_from_first):
         assert figures["validation_error"] == pytest.approx(1 - mean)
         kept.append(searcher.baseline)
     assert len(set(kept)) == 3
+
+
+def test_leave_one_out_by_formula():
+    """The advantage of a sample is its reward less the mean reward of the others."""
+    searcher = reinforce(samples=4, baseline="leave_one_out")
+    used = []
+    gradient = searcher.gradient
+    searcher.gradient = lambda sampled, rewards, baseline: used.append(baseline) or gradient(sampled, rewards, baseline)
+    for accuracies in ([0.1, 0.2, 0.3, 0.6], [0.9, 0.7, 0.8, 0.8]):
+        values = iter(accuracies)
+        searcher.step(lambda choices, values=values: next(values))
+        others = [np.mean([*accuracies[:i], *accuracies[i + 1 :]]) for i in range(4)]
+        np.testing.assert_allclose(used[-1], others)
+        assert searcher.figures()["baseline"] == pytest.approx(np.mean(accuracies))
+
+
+def test_mean_of_the_estimate_with_leave_one_out_is_the_exact_gradient(random):
+    """Over all pairs of architectures: the others' rewards are drawn without regard to a sample, so they add no bias,
+    as the mean of all rewards would."""
+    alphas, rewards = random_alphas(PAIR, random), rewards_of(PAIR, random)
+    searcher = with_alphas(reinforce(samples=2, baseline="leave_one_out", make_solver=partial(S.Sgd, lr=1.0)), alphas)
+    start, mean = searcher.state(), {name: np.zeros(3) for name in alphas}
+    for pair in product(architectures(PAIR), repeat=2):
+        searcher.restore(start)
+        drawn = iter(pair)
+        searcher.sample = lambda drawn=drawn: next(drawn)
+        searcher.reward = lambda choices, accuracy: rewards[tuple(choices.items())]
+        searcher.step(lambda choices: 0.5)
+        weight = probability(PAIR, alphas, pair[0]) * probability(PAIR, alphas, pair[1])
+        for name, values in searcher.state()["alphas"].items():
+            mean[name] += weight * (start["alphas"][name] - values)
+    exact = exact_gradient(PAIR, alphas, rewards)
+    for name in mean:
+        np.testing.assert_allclose(mean[name], exact[name], atol=2e-6)
+
+
+def test_leave_one_out_needs_others():
+    with pytest.raises(NnasError, match=r"searcher\.samples=1: it must be an integer of at least 2"):
+        reinforce(samples=1, baseline="leave_one_out")
+    reinforce(samples=1)
+
+
+def test_alphas_that_are_not_finite_end_the_search():
+    searcher = reinforce(samples=2)
+    searcher.step(lambda choices: 0.5)
+    with pytest.raises(NnasError, match=r"alphas of x are .*nan.* after update 2 of the searcher"):
+        searcher.step(lambda choices: float("nan"))
+
+
+@pytest.mark.parametrize("objective", [LinearPenalty(), LogProduct(), lambda accuracy, costs, constraints: accuracy])
+def test_a_loss_is_no_reward(objective):
+    with pytest.raises(NnasError, match="reward_min, mnasnet_hard, mnasnet_soft, absolute"):
+        Reinforce(PAIR, [Constraint("latency", FREE, 2.0)], objective, adam, Alone(), 0)
+
+
+def test_what_is_derived_is_near_the_bound_where_the_objective_says_so():
+    costs = Costs("ms", tuple(Term((("x", option),), cost, "") for option, cost in zip("abc", (1, 5, 9), strict=True)))
+    alphas = {"x": np.array([3.0, 1.0, 2.0]), "y": np.zeros(3)}
+    for objective, bound, found in (
+        (RewardMin(), 5.0, "a"),
+        (Absolute(), 5.0, "b"),
+        (Absolute(), 5.15, "b"),
+        (Absolute(), 5.2, "a"),
+        (Absolute(lowest=0.0), 5.0, "a"),
+    ):
+        made = Reinforce(PAIR, [Constraint("latency", costs, bound)], objective, adam, Alone(), 0)
+        assert with_alphas(made, alphas).best()["x"] == found
 
 
 def test_reward_is_of_the_architecture_that_was_evaluated(random):
@@ -306,7 +374,8 @@ def test_figures_and_best_of_a_search_that_is_certain():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"samples": 0}, {"samples": 1.5}, {"baseline_decay": 1.1}, {"baseline_decay": "x"}]
+    "changes",
+    [{"samples": 0}, {"samples": 1.5}, {"baseline_decay": 1.1}, {"baseline_decay": "x"}, {"baseline": "moving"}],
 )
 def test_wrong_values_are_named(changes):
     with pytest.raises(NnasError, match=rf"searcher\.{next(iter(changes))}="):

@@ -1,12 +1,16 @@
 """The files of a run: whose they are, and what a resumed run finds."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import yaml
 
 from nnas.errors import NnasError
 from nnas.files import write_text
-from nnas.rundir import RunFolder, find_run, start_run
+from nnas.rundir import RunFolder, find_run, start_run, working_in
 
 CONFIG = {
     "command": "search",
@@ -19,9 +23,15 @@ CONFIG = {
 }
 
 
-def open_run(path, command, config):
-    run, resumed = find_run(path, command, config)
-    start_run(run, config)
+INPUTS = {"data": {"samples": 3}, "weights": None}
+GROWING = {"search.epochs": "search", "train.epochs": "train"}
+
+
+def open_run(path, command, config, inputs=INPUTS):
+    run = find_run(path, command, config, GROWING)
+    resumed = run.config.exists()
+    with working_in(run):
+        start_run(run, config, inputs, GROWING)
     return run, resumed
 
 
@@ -42,7 +52,7 @@ def test_a_new_folder_keeps_the_configuration(tmp_path):
     run, resumed = open_run(tmp_path / "deep" / "run", "search", CONFIG)
     assert not resumed and run.path == tmp_path / "deep" / "run"
     assert yaml.safe_load(run.config.read_text(encoding="utf-8")) == CONFIG
-    assert list(run.path.iterdir()) == [run.config]
+    assert set(run.path.iterdir()) == {run.config, run.inputs}
 
 
 def test_the_same_configuration_is_resumed(tmp_path, run):
@@ -57,7 +67,7 @@ def test_the_same_configuration_is_resumed(tmp_path, run):
         (changed(seed=1), "seed (there 0, now 1)"),
         (changed(seed="0"), "seed"),
         (changed(bound_ms=0.2), "bound_ms (there None, now 0.2)"),
-        (changed(search={"epochs": 4, "solver": {"decay": 1.0e-4, "clip": 5.0}}), "search.epochs (there 3, now 4)"),
+        (changed(search={"epochs": 2, "solver": {"decay": 1.0e-4, "clip": 5.0}}), "search.epochs (there 3, now 2)"),
         (changed(search={"epochs": 3, "solver": {"decay": 1.0e-4}}), "search.solver.clip (there 5.0, now absent)"),
         (changed(extra=None), "extra (there absent, now None)"),
         (changed(command="train"), "command (there search, now train)"),
@@ -167,7 +177,7 @@ def test_a_damaged_newest_checkpoint_takes_its_records_along(run):
     for epoch in range(3):
         run.append(record("warmup", epoch))
         run.save_checkpoint("search", {"epoch": epoch + 1})
-    newest = sorted(run.checkpoints.iterdir())[-1]
+    newest = sorted(run.checkpoint("search").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-50])
     state, notes = run.load_checkpoint("search")
     assert state == {"epoch": 2} and len(notes) == 1 and newest.name in notes[0]
@@ -216,3 +226,92 @@ def test_the_names_of_the_files(tmp_path):
         "summary.json",
         "checkpoint",
     }
+
+
+def longer(phase, **epochs):
+    return changed(search={**CONFIG["search"], **({"epochs": 5} if phase == "search" else {})}, **epochs)
+
+
+def finished(run):
+    """Fill a folder with what a run leaves; returns {name: content} of its results."""
+    for one in (record("costs", 0), record("search", 1), {"phase": "derived"}, record("train", 1)):
+        run.append(one)
+    run.save_checkpoint("search", {"epoch": 3})
+    run.save_checkpoint("train", {"epoch": 1})
+    results = (run.architecture, run.supernet, run.weights, run.network, run.summary)
+    for path in results:
+        write_text(path, path.name)
+    return {path.name: path.read_bytes() for path in results}
+
+
+def test_a_search_goes_on_to_more_epochs_and_keeps_what_the_fewer_led_to(run):
+    results = finished(run)
+    again, resumed = open_run(run.path, "search", longer("search"))
+    assert resumed and yaml.safe_load(again.config.read_text(encoding="utf-8")) == longer("search")
+    kept = {path.name: path.read_bytes() for path in (run.earlier / "1").iterdir() if path.name in results}
+    assert kept == results
+    assert (run.earlier / "1" / "train").is_dir() and (run.earlier / "1" / "metrics.jsonl").read_text().count("\n") == 4
+    assert not any((run.path / name).exists() for name in results)
+    assert run.load_checkpoint("search")[0] == {"epoch": 3} and run.load_checkpoint("train")[0] is None
+    assert [one["phase"] for one in run.records()] == ["costs", "search"]
+    open_run(run.path, "search", longer("search"))
+    assert len(list(run.earlier.iterdir())) == 1
+
+
+def test_a_training_goes_on_to_more_epochs_and_its_search_stays(tmp_path):
+    config = changed(train={"epochs": 1})
+    run, _ = open_run(tmp_path / "run", "search", config)
+    results = finished(run)
+    open_run(run.path, "search", changed(train={"epochs": 2}))
+    assert {path.name for path in (run.earlier / "1").iterdir()} == {
+        *("weights.h5", "network.nnp", "summary.json", "metrics.jsonl")
+    }
+    assert run.architecture.read_bytes() == results["architecture.json"]
+    assert run.load_checkpoint("train")[0] == {"epoch": 1}
+    with pytest.raises(NnasError, match=r"train.epochs \(there 2, now 1\)"):
+        open_run(run.path, "search", config)
+
+
+@pytest.mark.parametrize("moved", range(7))
+def test_killed_while_results_are_moved_nothing_is_lost(run, moved, monkeypatch):
+    results, replace, done = finished(run), os.replace, []
+
+    def dying(source, target):
+        if "earlier" in str(target) and not str(target).endswith("metrics.jsonl"):
+            if len(done) == moved:
+                raise KeyboardInterrupt
+            done.append(source)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", dying)
+    try:
+        open_run(run.path, "search", longer("search"))
+    except KeyboardInterrupt:
+        assert find_run(run.path, "search", CONFIG).path == run.path  # the old configuration still holds
+    monkeypatch.setattr(os, "replace", replace)
+    open_run(run.path, "search", longer("search"))
+    kept = {path.name: path.read_bytes() for path in run.earlier.glob("*/*") if path.name in results}
+    assert kept == results
+    assert run.load_checkpoint("search")[0] == {"epoch": 3} and run.load_checkpoint("train")[0] is None
+
+
+def test_what_a_run_reads_must_not_change(run):
+    with pytest.raises(NnasError, match=r"data.samples \(there 3, now 4\)"):
+        open_run(run.path, "search", CONFIG, {**INPUTS, "data": {"samples": 4}})
+    open_run(run.path, "search", CONFIG)
+
+
+def test_a_second_process_in_a_folder_is_refused_and_told_which_is_first(run):
+    code = (
+        "import sys; from nnas.rundir import RunFolder, working_in\n"
+        "with working_in(RunFolder(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(run.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "in\n"
+        with pytest.raises(NnasError, match=f"process {first.pid} .*is working in it"), working_in(run):
+            pytest.fail("two processes in one folder")
+        first.kill()
+        first.wait()
+    with working_in(run):
+        pass

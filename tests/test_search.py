@@ -7,7 +7,7 @@ import nnabla.solvers as S
 import numpy as np
 import pytest
 from conftest import Nested, small_mobilenet
-from tiny import CLASSES, SHAPE, assert_same, patterns, shared, without_seconds
+from tiny import CLASSES, SHAPE, Judge, assert_same, objective_of, patterns, shared, without_seconds
 
 from estimators.base import Part
 from estimators.macs import MACs
@@ -17,18 +17,27 @@ from nnas.data.batches import evaluation_batches
 from nnas.deciders import Fixed, listed
 from nnas.errors import NnasError
 from nnas.layers import SAMPLED_EVALUATION, SHIPPED, TRAINING
-from nnas.objectives import RewardMin, constraint
+from nnas.objectives import constraint
 from nnas.pricing import price
-from nnas.search import Search
+from nnas.search import Search, Supernet
+from nnas.searchers.proxyless_gradient import ProxylessGradient
+from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
-from nnas.updates import set_parameters
+from nnas.updates import parameter_arrays, set_parameters
 
 # Every searcher of the package: a function of (space, constraints, objective, communicator=..., seed=...).
+adam = partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999)
 SEARCHERS = [
-    pytest.param(
-        partial(Reinforce, make_solver=partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999), samples=3), id="reinforce"
-    )
+    pytest.param(partial(Reinforce, make_solver=adam, samples=3), id="reinforce"),
+    pytest.param(partial(ProxylessGradient, make_solver=adam, paths="two"), id="gradient"),
+    pytest.param(partial(RandomSearch, samples=3), id="random"),
 ]
+VARIANTS = [
+    pytest.param(partial(Reinforce, make_solver=adam, samples=3, baseline="leave_one_out"), id="leave_one_out"),
+    pytest.param(partial(ProxylessGradient, make_solver=adam, paths="full"), id="gradient_full"),
+]
+# For what the loop does alike with all of them.
+ONE = SEARCHERS[:1]
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -51,7 +60,7 @@ def make_search(make, network=None, data=None, seed=0, fraction=0.6, **changes):
     space = listed(network)
     one, _ = constraint(space, "macs", price(network, space, MACs()), None, fraction, 1.0)
     settings = shared(partial(S.Nesterov, momentum=0.9))
-    searcher = make(space, [one], RewardMin(), communicator=settings["communicator"], seed=seed)
+    searcher = make(space, [one], objective_of(make), communicator=settings["communicator"], seed=seed)
     settings |= {"warmup_epochs": 2, "epochs": 2, "validation_batch": 6, "steps_per_update": 2, **changes}
     search = Search(network, data or patterns(), searcher=searcher, seed=seed, **settings)
     return search, space, one
@@ -95,35 +104,29 @@ def test_seeds_decide_a_search(make):
     assert first[0]["loss"] != other[0]["loss"] and first[-1]["loss"] != other[-1]["loss"]
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", SEARCHERS + VARIANTS)
 def test_a_searcher_keeps_its_promises(make, random):
     _, space, one = make_search(make)
     costs = one.costs
-    searcher = make(space, [one], RewardMin(), communicator=shared(S.Sgd)["communicator"], seed=0)
-    evaluated = []
-
-    def evaluate(choices):
-        assert space.check(choices) == choices
-        evaluated.append(choices)
-        return random.uniform(0, 1)
-
+    searcher = make(space, [one], objective_of(make), communicator=shared(S.Sgd)["communicator"], seed=0)
+    judge = Judge(searcher, lambda choices: random.uniform(0, 1))
     for _ in range(3):
         sampled = searcher.sample()
         assert space.check(sampled) == sampled
-        figures = searcher.step(evaluate)
-        assert {"reward", "validation_error"} <= figures.keys()
+        figures = searcher.step(judge)
+        assert "validation_error" in figures and ("reward" in figures) != ("objective" in figures)
         assert all(np.isfinite(value) for value in figures.values())
         best = searcher.best()
         assert space.check(best) == best and costs.cost(best) <= one.bound * (1 + 1e-9)
         assert searcher.best() == best, "asking for the best must not change it"
         assert searcher.costs(best) == {"macs": costs.cost(best)}
-    assert len({tuple(choices.items()) for choices in evaluated}) > 1
+    assert len({tuple(choices.items()) for choices in judge.judged}) > 1
 
-    other = make(space, [one], RewardMin(), communicator=shared(S.Sgd)["communicator"], seed=5)
+    other = make(space, [one], objective_of(make), communicator=shared(S.Sgd)["communicator"], seed=5)
     other.restore(searcher.state())
     for each in (searcher, other):
         each.drawn = [each.sample() for _ in range(3)]
-        each.taken = [each.step(lambda choices: 0.1 * len(choices)) for _ in range(2)]
+        each.taken = [each.step(Judge(each, lambda choices: 0.1 * len(choices))) for _ in range(2)]
     assert searcher.drawn == other.drawn and searcher.taken == other.taken
     assert_same(searcher.state(), other.state())
     assert searcher.best() == other.best() and searcher.figures() == other.figures()
@@ -170,14 +173,14 @@ def test_warm_up_is_for_the_weights_alone(make):
         state.pop("generator", None)
         if progress.phase == "warmup":
             assert_same(state, start)
-            assert progress.record is None or "reward" not in progress.record
+            assert progress.record is None or "validation_error" not in progress.record
         elif progress.record:
-            assert {"reward", "validation_error", "best_cost"} <= progress.record.keys()
+            assert {"validation_error", "best_cost"} <= progress.record.keys()
     with pytest.raises(AssertionError):
         assert_same(state, start)
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 def test_weights_learn_from_training_data_and_searchers_from_validation_data(make):
     data = patterns()
     search, _, _ = make_search(make, data=data)
@@ -191,7 +194,7 @@ def test_weights_learn_from_training_data_and_searchers_from_validation_data(mak
         assert set(seen) == set(range(19))
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 def test_accuracy_is_counted_over_all_validation_samples(make, random):
     """11 samples in batches of 6: the filled-up rest must not count, nor move anything."""
     data = patterns()
@@ -213,7 +216,7 @@ def test_accuracy_is_counted_over_all_validation_samples(make, random):
     assert_same(search.state(), before)
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 def test_architectures_of_one_update_are_judged_alike(make):
     """The same choices get the same accuracy within an update, and other samples the next time."""
     data = patterns()
@@ -233,7 +236,7 @@ def test_architectures_of_one_update_are_judged_alike(make):
     assert len({tuple(call) for call in data.validation.calls}) == 3
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 def test_records_and_progress(make):
     search, space, one = make_search(make)
     steps, records = [], []
@@ -250,14 +253,14 @@ def test_records_and_progress(make):
     assert list(search) == []
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 def test_the_weights_learn(make):
     search, _, _ = make_search(make, nested(), warmup_epochs=30, epochs=0)
     losses = [record["loss"] for record in finish(search)]
     assert np.mean(losses[-3:]) < 0.85 * np.mean(losses[:2])
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", ONE)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -275,6 +278,55 @@ def test_the_weights_learn(make):
 def test_wrong_values_are_named(make, changes):
     with pytest.raises(NnasError, match=rf"search\.{next(iter(changes))}="):
         finish(make_search(make, **changes)[0])
+
+
+@pytest.mark.parametrize("network", [mobilenet, nested])
+def test_gates_get_the_gradient_of_the_mixture(network, random):
+    """By central differences at one-hot gates; what is not selected and what is not reached gets none."""
+    network = network()
+    space = listed(network)
+    gates = {d.name: nn.Variable((len(d.options),), need_grad=True) for d in space.decisions}
+    supernet = Supernet(network, Classification(0.1), 4, 6, 0, shared(S.Sgd)["kernels"], gates)
+    for name, parameter in supernet.parameters.items():
+        if name.endswith("gamma"):  # blocks with a shortcut start as the identity, where no gradient is left
+            parameter.d = random.uniform(0.5, 1.5, parameter.shape)
+    weights = parameter_arrays(supernet.parameters)
+    images, labels = random.normal(size=(6, *SHAPE)), random.integers(CLASSES, size=(6, 1))
+    for _ in range(2):
+        active = {d.name: int(random.integers(len(d.options))) for d in space.decisions}
+        pairs = {d.name: sorted({active[d.name], (active[d.name] + 1) % len(d.options)}) for d in space.decisions}
+        options = {d.name: [d.options[i] for i in pairs[d.name]] for d in space.decisions}
+        choices = space.complete(lambda d, active=active: d.options[active[d.name]])
+        for name, gate in gates.items():
+            gate.d = np.eye(len(gate.d))[active[name]]
+        for parameter in supernet.trained.values():
+            parameter.grad.zero()
+        loss, error = supernet.differentiate(options, images, labels)
+        # The mixture is the chosen path, and its weights are spared.
+        assert 1 - error == pytest.approx(supernet.accuracy(choices, images, labels))
+        assert all(parameter.grad.zeroing for parameter in supernet.trained.values())
+        gradients = {name: gate.g.copy() for name, gate in gates.items()}
+        reached = 0
+        for decision in space.decisions:
+            gate, place = gates[decision.name], gates[decision.name].d.copy()
+            for i in range(len(decision.options)):
+                ends = []
+                for sign in (1, -1):
+                    gate.d = place + sign * 5e-4 * np.eye(len(place))[i]
+                    ends.append(supernet.differentiate(options, images, labels)[0])
+                difference = (ends[0] - ends[1]) / 1e-3
+                assert gradients[decision.name][i] == pytest.approx(difference, rel=0.03, abs=2e-3)
+                if i not in pairs[decision.name] or decision.name not in choices:
+                    assert gradients[decision.name][i] == 0
+                reached += abs(difference) > 0.005
+            gate.d = place
+        assert reached >= 3
+    assert_same(parameter_arrays(supernet.parameters), weights)
+
+
+def test_a_mixture_is_built_for_those_who_ask():
+    built = [make_search(make.values[0])[0]._supernet for make in SEARCHERS]
+    assert [hasattr(supernet, "_mixture") for supernet in built] == [False, True, False]
 
 
 def test_the_largest_network_is_predicted_as_it_is_built():

@@ -6,6 +6,7 @@ import numpy as np
 
 from nnas.classifier import Classification
 from nnas.communicator import Alone
+from nnas.objectives import LinearPenalty, Reward, RewardMin
 
 SHAPE = (1, 6, 6)
 CLASSES = 4
@@ -39,6 +40,7 @@ def patterns():
     return SimpleNamespace(
         shape=SHAPE,
         classes=CLASSES,
+        augmentation=None,
         training=Patterns(19, 1, True),
         retraining=Patterns(30, 2, True),
         validation=Patterns(11, 3, False),
@@ -56,6 +58,46 @@ def shared(solver):
         "communicator": Alone(),
         "kernels": kernels,
     }
+
+
+def objective_of(make):
+    """An objective of the kind that a searcher takes; make: its class, or a partial of it."""
+    return RewardMin() if getattr(make, "func", make).objectives is Reward else LinearPenalty()
+
+
+class Judge:
+    """What a searcher steps on, without a network. accuracy: choices -> accuracy.
+
+    The loss of a mixture is 1 - the accuracy of what its gates choose, and its gradient for the gate of an option is
+    1 - the accuracy with that option instead, as far as this option is selected. judged: the choices asked for."""
+
+    def __init__(self, searcher, accuracy):
+        self._space, self._gates, self._accuracy = searcher.space, searcher.gates, accuracy
+        self.judged, self.selected = [], []
+
+    def __call__(self, choices):
+        assert self._space.check(choices) == choices
+        self.judged.append(choices)
+        return self._accuracy(choices)
+
+    def differentiate(self, options):
+        gates = {name: gate.d.copy() for name, gate in self._gates.items()}
+        assert all(sorted(gate) == [0] * (len(gate) - 1) + [1] for gate in gates.values())
+        active = {d.name: d.options[int(gates[d.name].argmax())] for d in self._space.decisions}
+        assert all(active[name] in selected for name, selected in options.items())
+        self.selected.append(options)
+        choices = self._space.complete(lambda decision: active[decision.name])
+        loss = 1 - self(choices)
+        for decision in self._space.decisions:
+            gradient = np.zeros(len(decision.options))
+            if decision.name in choices:
+                for i, option in enumerate(decision.options):
+                    if option in options[decision.name]:
+                        other = {**active, decision.name: option}
+                        given = self._space.complete(lambda one, other=other: other[one.name])
+                        gradient[i] = 1 - self._accuracy(given)
+            self._gates[decision.name].g = gradient
+        return loss, loss
 
 
 def without_seconds(records):

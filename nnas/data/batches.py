@@ -4,6 +4,7 @@ A split has a length and draw(indices, generator) -> (images (n, C, H, W) float3
 generator is for augmentation, and is not used by splits that are fixed.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 
 import numpy as np
@@ -16,8 +17,9 @@ class TrainingBatches:
     """Batches over a split in a new order each epoch.
 
     micro_batch samples are computed at once, micro_batches of them make one update. The last update of an epoch is
-    filled up with samples from the epoch's start, so that every sample is used. section: of the configuration, for
-    errors.
+    filled up with samples from the epoch's start, so that every sample is used. While one update is computed, a thread
+    prepares the next one of the epoch; what it draws is decided by the place as ever. section: of the configuration,
+    for errors.
     """
 
     def __init__(self, split, micro_batch, micro_batches, seed, section="batches"):
@@ -26,23 +28,52 @@ class TrainingBatches:
         self._micro_batches = check_positive_integer(f"{section}.micro_batches", micro_batches)
         self._seed = seed
         self.steps = ceil(len(split) / (micro_batch * micro_batches))
+        self._thread = ThreadPoolExecutor(1, "batches")
+        self._order = None, None
+        self._next = None, None
 
     def order(self, phase, epoch):
         """The sample indices of an epoch's updates: (steps, micro_batches, micro_batch)."""
-        shuffled = generator(self._seed, phase, epoch).permutation(len(self._split))
-        shape = (self.steps, self._micro_batches, self._micro_batch)
-        return np.resize(shuffled, shape)
+        epoch_kept, order = self._order
+        if epoch_kept != (phase, epoch):
+            shuffled = generator(self._seed, phase, epoch).permutation(len(self._split))
+            order = np.resize(shuffled, (self.steps, self._micro_batches, self._micro_batch))
+            self._order = (phase, epoch), order
+        return order
 
     def step(self, phase, epoch, step):
-        """Yield the micro-batches of one update as (images, labels)."""
-        for number, indices in enumerate(self.order(phase, epoch)[step]):
-            yield self._split.draw(indices, generator(self._seed, phase, epoch, step, number))
+        """The micro-batches of one update: a list of (images, labels)."""
+        prepared, following = self._next
+        self._next = None, None
+        if prepared != (phase, epoch, step):
+            if following is not None:
+                following.cancel()
+            following = self._thread.submit(self._drawn, phase, epoch, step)
+        micro_batches = following.result()
+        if step + 1 < self.steps:
+            place = phase, epoch, step + 1
+            self._next = place, self._thread.submit(self._drawn, *place)
+        return micro_batches
+
+    def _drawn(self, phase, epoch, step):
+        return [
+            self._split.draw(indices, generator(self._seed, phase, epoch, step, number))
+            for number, indices in enumerate(self.order(phase, epoch)[step])
+        ]
 
 
 def evaluation_batches(split, size):
     """Yield (images, labels, count) over a fixed split in its order; the last batch is filled up to `size` by
-    repeating samples, of which only the first `count` are to be counted."""
-    for start in range(0, len(split), size):
+    repeating samples, of which only the first `count` are to be counted. The next batch is drawn meanwhile."""
+
+    def drawn(start):
         indices = np.arange(start, min(start + size, len(split)))
-        images, labels = split.draw(np.resize(indices, size), None)
-        yield images, labels, len(indices)
+        return *split.draw(np.resize(indices, size), None), len(indices)
+
+    with ThreadPoolExecutor(1, "evaluation") as thread:
+        following = thread.submit(drawn, 0)
+        for start in range(size, len(split) + size, size):
+            batch = following.result()
+            if start < len(split):
+                following = thread.submit(drawn, start)
+            yield batch

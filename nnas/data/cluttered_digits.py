@@ -1,6 +1,7 @@
 """Handwritten digits among fragments of other digits: small real images on which the architecture matters."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -42,6 +43,8 @@ class ClutteredDigits:
     """
 
     classes = 10
+    augmentation = None
+    notices = ()
 
     def __init__(self, canvas=12, fragments=2, fragment=4, noise=0.1, validation=300, test=450, copies=4, split_seed=0):
         check_positive_integer("data.canvas", canvas, least=DIGIT)
@@ -75,11 +78,29 @@ class ClutteredDigits:
             indices = np.concatenate([parts[name] for name in names])
             return DrawnSplit(digits[indices], labels[indices], clutter)
 
+        self._clutter, self._split_seed, self._copies = clutter, split_seed, copies
+        self._digest = hashlib.blake2b(digits.tobytes() + labels.astype(np.int32).tobytes(), digest_size=16).hexdigest()
         self.shape = (1, canvas, canvas)
         self.training = drawn("training")
         self.retraining = drawn("training", "validation")
         self.validation = drawn("validation").fixed(copies, generator(split_seed, "validation"))
         self.test = drawn("test").fixed(copies, generator(split_seed, "test"))
+
+    def description(self):
+        """As that of dataset.DataSet; digest: of scikit-learn's digits. Images are taken as they are drawn."""
+        return {
+            "kind": "cluttered_digits",
+            "path": None,
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "samples": {name: len(getattr(self, name)) for name in ("training", "validation", "test")},
+            "split_seed": self._split_seed,
+            "digest": self._digest,
+            "digest_of": "content",
+            "normalization": {"divisor": 1, "mean": [0.0], "deviation": [1.0], "images": 0},
+            "copies": self._copies,
+            **asdict(self._clutter),
+        }
 
 
 class DrawnSplit:

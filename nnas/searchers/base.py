@@ -1,23 +1,45 @@
-"""What the search loop asks of a searcher."""
+"""What the search loop asks of a searcher, and what searchers that learn probabilities share."""
 
 from abc import ABC, abstractmethod
 
+import nnabla as nn
+import numpy as np
+
+from nnas.errors import NnasError
+from nnas.objectives import Reward, most_probable
 from nnas.randomness import generator
+from nnas.updates import built_solver, restore_solver, solver_state
 
 
 class Searcher(ABC):
     """An algorithm that chooses architectures of a space under constraints.
 
-    space: nnas.space.Space. constraints: a list of nnas.objectives.Constraint. objective: a function from (accuracy,
-    {constraint: cost}, constraints) to a reward. generator: the only source of its draws, to be saved with its state.
+    space: nnas.space.Space. constraints: a list of nnas.objectives.Constraint. objective: an instance of `objectives`,
+    a class of nnas.objectives. generator: the only source of its draws, to be saved with its state.
     """
 
+    objectives = Reward
+    # {decision: nnabla variable of shape (options,)}: the weights of a graph that sums all options, built for those
+    # searchers that have them.
+    gates = None
+
     def __init__(self, space, constraints, objective, communicator, seed):
+        self.check_objective(objective)
+        objective.check(space, constraints)
         self.space = space
         self.constraints = constraints
         self.objective = objective
         self.communicator = communicator
         self.generator = generator(seed, "searcher")
+
+    @classmethod
+    def check_objective(cls, objective):
+        """Raise NnasError if the objective is not of the kind that this searcher takes."""
+        if not isinstance(objective, cls.objectives):
+            raise NnasError(
+                f"{cls.__name__} does not take the objective {type(objective).__name__}; choose objective= from "
+                f"{', '.join(cls.objectives.names())}, or make your own of nnas.objectives.{cls.objectives.__name__}"
+            )
 
     def costs(self, choices):
         """{constraint: predicted cost} of an architecture."""
@@ -32,9 +54,13 @@ class Searcher(ABC):
 
     @abstractmethod
     def step(self, evaluate):
-        """Make one update; evaluate: choices -> accuracy in [0, 1] with the shared weights.
+        """Make one update on a minibatch of validation samples.
 
-        Returns figures for the epoch's record, among them reward and validation_error."""
+        evaluate(choices) -> accuracy in [0, 1] with the shared weights. For a searcher with gates there is
+        evaluate.differentiate({decision: options}) -> (loss, error) too: of the sum of these options, weighted by the
+        gates, with the gradient of the loss left at the gates.
+
+        Returns figures for the epoch's record: validation_error, and reward or objective (what is made small)."""
 
     @abstractmethod
     def best(self):
@@ -51,3 +77,106 @@ class Searcher(ABC):
     @abstractmethod
     def restore(self, state):
         """Take up a state."""
+
+    def start_from(self, state):  # noqa: B027, since most have something to take
+        """Begin a new search with what an earlier one of the same space learnt, by its last state; by default nothing
+        of it is taken."""
+
+
+class AlphaSearcher(Searcher):
+    """A searcher that learns the logits (alphas) of a probability of every option, from 0 on.
+
+    make_solver: a function to a nnabla solver for the alphas.
+    """
+
+    def __init__(self, space, constraints, objective, make_solver, communicator, seed):
+        super().__init__(space, constraints, objective, communicator, seed)
+        self._alphas = {}
+        for decision in space.decisions:
+            self._alphas[decision.name] = nn.Variable((len(decision.options),), need_grad=True)
+            self._alphas[decision.name].d = 0
+        self._solver = built_solver(make_solver)
+        self._solver.set_parameters(self._alphas)
+        self._updates = 0
+        self._take_log_probabilities()
+
+    def sample(self):
+        """Choices drawn from the present probabilities, each decision with a draw of its own."""
+        return self.space.complete(
+            lambda decision: decision.options[
+                self.generator.choice(len(decision.options), p=self._probabilities[decision.name])
+            ]
+        )
+
+    def best(self):
+        """The most probable choices that keep the bounds."""
+        return most_probable(self.space, self._named(self._log_probabilities), self.constraints, self.objective.lowest)
+
+    def figures(self):
+        """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
+        named = self._named(self._probabilities)
+        entropies = [
+            float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
+            for name, p in self._probabilities.items()
+            if len(p) > 1
+        ]
+        return {
+            "entropy": float(np.mean(entropies)) if entropies else 0.0,
+            "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
+        }
+
+    def state(self):
+        return {
+            "alphas": {name: alpha.d.copy() for name, alpha in self._alphas.items()},
+            "updates": self._updates,
+            "solver": solver_state(self._solver),
+            "generator": self.generator.bit_generator.state,
+        }
+
+    def restore(self, state):
+        for name, alpha in self._alphas.items():
+            alpha.d = state["alphas"][name]
+        self._updates = state["updates"]
+        restore_solver(self._solver, state["solver"])
+        self.generator.bit_generator.state = state["generator"]
+        self._take_log_probabilities()
+
+    def start_from(self, state):
+        """Begin with the probabilities of an earlier search."""
+        for name, alpha in self._alphas.items():
+            alpha.d = state["alphas"][name]
+        self._take_log_probabilities()
+
+    def _move(self, gradients):
+        """One step of the solver along {decision: gradient for its alphas}, averaged over the processes."""
+        for name, gradient in gradients.items():
+            self._alphas[name].g = gradient
+        self.communicator.average([alpha.grad for alpha in self._alphas.values()])
+        self._solver.update()
+        self._updates += 1
+        self._take_log_probabilities()
+
+    def _take_log_probabilities(self):
+        # Kept as arrays: to read a nnabla variable takes longer than to draw from it.
+        alphas = {name: alpha.d.astype(np.float64) for name, alpha in self._alphas.items()}
+        for name, values in alphas.items():
+            if not np.isfinite(values).all():
+                raise NnasError(
+                    f"the alphas of {name} are {values.tolist()} after update {self._updates} of the searcher; a "
+                    "smaller learning rate (searcher.make_solver.alpha) may help"
+                )
+        self._log_probabilities = {name: _log_softmax(values) for name, values in alphas.items()}
+        self._probabilities = {
+            name: np.exp(logs) / np.exp(logs).sum() for name, logs in self._log_probabilities.items()
+        }
+
+    def _named(self, arrays):
+        return {
+            decision.name: dict(zip(decision.options, arrays[decision.name].tolist(), strict=True))
+            for decision in self.space.decisions
+        }
+
+
+def _log_softmax(alphas):
+    shifted = alphas - alphas.max()
+    return shifted - np.log(np.exp(shifted).sum())

@@ -1,8 +1,14 @@
 """Latency tables on disk."""
 
+import fcntl
 import json
+import re
+import subprocess
+import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from estimators import EstimatorError
 from estimators import table as tables
@@ -123,3 +129,110 @@ def test_file_names_are_readable_and_tell_devices_apart():
     assert name == tables.file_name(dict(reversed(HERE.items())), "float32", 1)
     others = [(HERE | {"nnabla": "1.40"}, "float32", 1), (HERE, "float16", 1), (HERE, "float32", 2)]
     assert len({name, *(tables.file_name(*other) for other in others)}) == 4
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@given(processor=st.text(), backend=st.text())
+def test_no_name_of_a_device_leaves_the_folder(processor, backend):
+    name = tables.file_name(HERE | {"processor": processor, "backend": backend}, "float32", 1)
+    assert re.fullmatch(r"[a-z0-9-]*-[0-9a-f]{6}\.json", name) and len(name) < 200
+
+
+def test_the_command_in_an_error_is_safe_to_copy():
+    assert "device='cpu; rm -rf x'" in tables.command("s", "cpu; rm -rf x")
+
+
+# Several processes fill one table
+
+
+def test_a_write_adds_to_what_others_wrote_meanwhile(table, path):
+    ours, theirs = tables.read(path), tables.read(path)
+    theirs.add_round("float32: a", "block a", 5.0, 10)
+    theirs.add_round("float32: theirs", "block c", 1.0, 10)
+    theirs.calibration["theirs"] = Calibration(1.0, 0, 5, "t")
+    theirs.write(path)
+    ours.add_round("float32: a", "block a", 4.0, 7)
+    ours.add_round("float32: ours", "block d", 2.0, 10)
+    ours.calibration["space"] = Calibration(1.2, 0.01, 5, "new")
+    del ours.entries["float32: b"]
+    ours.write(path)
+    merged = tables.read(path)
+    assert merged == ours
+    assert merged.entries["float32: a"] == tables.Entry("block a", (1.0, 3.0, 2.0, 5.0, 4.0), 47)
+    assert merged.entries.keys() == {"float32: a", "float32: theirs", "float32: ours"}
+    assert merged.calibration == {"space": Calibration(1.2, 0.01, 5, "new"), "theirs": Calibration(1.0, 0, 5, "t")}
+    # What was written once is not added again.
+    ours.write(path)
+    assert tables.read(path).entries == merged.entries
+
+
+def test_the_reference_of_the_first_process_holds(path):
+    first, second = tables.read(path), tables.read(path)
+    first.yardstick, second.yardstick = 1e-4, 2e-4
+    first.write(path)
+    second.write(path)
+    assert second.yardstick == tables.read(path).yardstick == 1e-4
+
+
+def test_a_table_that_was_damaged_meanwhile_is_not_overwritten(table, path):
+    path.write_text("half a ta")
+    with pytest.raises(EstimatorError, match="not whole JSON"):
+        table.write(path)
+    assert path.read_text() == "half a ta" and list(path.parent.iterdir()) == [path]
+
+
+def test_a_table_that_became_another_devices_is_not_overwritten(table, path):
+    path.unlink()
+    Table(HERE | {"processor": "Another"}, batch=2).write(path)
+    before = path.read_text()
+    with pytest.raises(EstimatorError, match="another device"):
+        table.write(path)
+    assert path.read_text() == before
+
+
+WRITER = """
+import sys
+from estimators import table as tables
+for number in range(int(sys.argv[3])):
+    table = tables.read(sys.argv[1])
+    table.add_round("shared", "shared", 1.0, 1)
+    table.add_round(f"{sys.argv[2]}{number}", "own", 1.0, 1)
+    table.write(sys.argv[1])
+"""
+
+
+def test_two_processes_lose_nothing_of_each_other(path):
+    count = 40
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name, str(count)]) for name in ("x", "y")]
+    # A reader meanwhile sees whole tables only, with never less in them.
+    seen = [0]
+    while any(writer.poll() is None for writer in writers):
+        seen.append(len(tables.read(path).entries))
+    assert seen == sorted(seen)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    table = tables.read(path)
+    assert table.entries.keys() >= {f"{name}{number}" for name in "xy" for number in range(count)}
+    assert table.entries["shared"].rounds == (1.0,) * 2 * count
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_write_waits_for_the_lock_and_removes_what_a_killed_one_left(table, path):
+    lock = path.with_name(f".{path.name}.lock")
+    (path.parent / f".{path.name}.abc.tmp").write_text("half")
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, path, "x", "1"])
+        with pytest.raises(subprocess.TimeoutExpired):
+            writer.wait(2)
+    assert writer.wait(20) == 0 and "x0" in tables.read(path).entries
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_clock_that_was_set_back_changes_nothing_but_dates(path, monkeypatch):
+    table = tables.read(path)
+    monkeypatch.setattr(tables, "_now", lambda: "1999-01-01T00:00:00+00:00")
+    table.add_round("float32: a", "block a", 4.0, 7)
+    table.write(path)
+    again = tables.read(path)
+    assert again.entries["float32: a"].rounds == (1.0, 3.0, 2.0, 4.0)
+    assert again.created == table.created > again.changed

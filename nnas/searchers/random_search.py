@@ -1,0 +1,58 @@
+"""Random search with the shared weights (Li and Talwalkar: Random Search and Reproducibility for NAS, 2019)."""
+
+from nnas.errors import check_positive_integer
+from nnas.objectives import most_probable
+from nnas.searchers.base import Searcher
+
+TRIES = 1000
+
+
+class RandomSearch(Searcher):
+    """Draws architectures within the bounds and keeps that of the largest reward; the yardstick of other searchers.
+
+    samples: architectures an update.
+    """
+
+    def __init__(self, space, constraints, objective, communicator, seed, samples=10):
+        super().__init__(space, constraints, objective, communicator, seed)
+        self._samples = check_positive_integer("searcher.samples", samples)
+        self._best, self._best_reward = self.sample(), None
+
+    def sample(self):
+        """Choices drawn uniformly from those within the bounds, of paths to train as well as to judge.
+
+        Where hardly any of the space are, the last resort is not quite uniform: the most probable within the bounds
+        by random log probabilities."""
+        for _ in range(TRIES):
+            choices = self.space.sample(self.generator)
+            if all(one.costs.cost(choices) <= one.bound for one in self.constraints):
+                return choices
+        noise = {
+            decision.name: dict(zip(decision.options, self.generator.gumbel(size=len(decision.options)), strict=True))
+            for decision in self.space.decisions
+        }
+        return most_probable(self.space, noise, self.constraints)
+
+    def step(self, evaluate):
+        """Judge some architectures; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
+        rewards, accuracies = [], []
+        for _ in range(self._samples):
+            choices = self.sample()
+            accuracies.append(evaluate(choices))
+            rewards.append(self.reward(choices, accuracies[-1]))
+            if self._best_reward is None or rewards[-1] > self._best_reward:
+                self._best, self._best_reward = choices, rewards[-1]
+        return {
+            "reward": sum(rewards) / self._samples,
+            "validation_error": 1 - sum(accuracies) / self._samples,
+        }
+
+    def best(self):
+        return self._best
+
+    def state(self):
+        return {"best": self._best, "reward": self._best_reward, "generator": self.generator.bit_generator.state}
+
+    def restore(self, state):
+        self._best, self._best_reward = state["best"], state["reward"]
+        self.generator.bit_generator.state = state["generator"]
