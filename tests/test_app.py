@@ -296,7 +296,7 @@ def test_running_again_repeats_nothing(run, copy):
 
 
 @pytest.mark.parametrize(
-    "override, named", [("seed=1", "seed (there 0, now 1)"), ("train.epochs=2", "train.epochs (there 1, now 2)")]
+    "override, named", [("seed=1", "seed (there 0, now 1)"), ("train.micro_batch=8", "train.micro_batch (there 16, now 8)")]
 )
 def test_another_configuration_in_the_same_folder_is_refused(run, override, named):
     before = contents("run")
