@@ -10,7 +10,7 @@ from estimators import device as devices
 from estimators import table as tables
 from estimators.base import Estimator, EstimatorError, Lack, MissingCost, Part
 from estimators.calibration import fit_factor
-from estimators.graph import GraphCopy, functions_of, one_line
+from estimators.graph import functions_of, one_line
 from estimators.pieces import pieces
 from estimators.profiler import ROUND_SECONDS, Round, profile
 from estimators.signature import signature
@@ -115,7 +115,8 @@ class Latency(Estimator):
         Raises MissingCost, EstimatorError.
         """
         fitted_on = digest([signature(part, self.table.dtype) for part in parts], sums)
-        known = self.table.calibration.get(space_name)
+        name = self._calibration_name(space_name)
+        known = self.table.calibration.get(name)
         if known is None or known.fitted_on != fitted_on:
             if self._imported_from:
                 return 1.0, None
@@ -125,20 +126,20 @@ class Latency(Estimator):
                     [Lack(f"{space_name} as it is configured here")],
                     self._advice(space_name),
                 )
-            measured = [measurement.median for measurement in self._measure_now(parts, progress)]
+            measured = [measurement.median for measurement in self.measure_all(parts, progress)]
             known = tables.Calibration(*fit_factor(sums, measured), len(measured), fitted_on)
-            self.table.calibration[space_name] = known
+            self.table.calibration[name] = known
             self.table.write(self.path)
         return known.factor, known.error
 
-    def measure(self, outputs, label, progress=None):
+    def measure(self, outputs, label, progress=None, inputs=()):
         """The Measurement of the whole network behind some Variables, in ms; always anew, and not kept.
 
+        inputs: the Variables that are its data; where they are not given, all leaves are taken for weights.
         Raises MissingCost where it fails or where the table is of another device.
         """
-        # Nobody says which leaves are data: all are copied, and those that hold nothing yet become random.
         outputs = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
-        return self._measure_now([Part(outputs, (), label)], progress)[0]
+        return self.measure_all([Part(outputs, tuple(inputs), label)], progress)[0]
 
     def _measure_lacking(self, lacking, progress):
         if self.table.yardstick is None:
@@ -157,8 +158,8 @@ class Latency(Estimator):
             self.table.write(self.path)
         self._report_failures(lacking, failures)
 
-    def _measure_now(self, parts, progress):
-        """The Measurements of parts, interleaved, whatever the table holds."""
+    def measure_all(self, parts, progress=None):
+        """The Measurements of parts, whole networks for instance, interleaved, whatever the table holds."""
         modules = dict(enumerate(parts))
         self._need_this_device(modules)
         entries = {number: tables.Entry(part.label, (), 0) for number, part in modules.items()}
@@ -176,7 +177,7 @@ class Latency(Estimator):
         copies, failures = {}, {}
         for key, part in parts.items():
             try:
-                copies[key] = GraphCopy(part, self.device.context).forward
+                copies[key] = self.device.runnable(part)
             except EstimatorError as error:
                 failures[key] = error
         if failures:
@@ -195,6 +196,10 @@ class Latency(Estimator):
         yield from profile(
             copies, self.device.synchronize, wanted, round_seconds, progress=report, slowdown=ruler.slowdown
         )
+
+    def _calibration_name(self, space_name):
+        """Under what the table keeps the factor of a space."""
+        return space_name
 
     def _rounds_of(self, text):
         entry = self.table.entries.get(text)

@@ -66,8 +66,8 @@ class Table:
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
     created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
-    object with the `file`, and where others made it, its `format` (estimators.foreign, estimators.adapted); None: it was
-    measured here.
+    object with the `file`, and where others made it its `format` (see estimators.foreign, estimators.adapted); None: it
+    was measured here.
     """
 
     fingerprint: dict

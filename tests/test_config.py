@@ -196,6 +196,33 @@ def test_estimators_build(option, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", options("constraints"))
+def test_constraints_bring_their_estimator(option):
+    (name,) = load("proxyless", None, [f"constraints={option}"]).constraints
+    one = load("proxyless", None, [f"constraints=[{option}]", "bound_ms=3"]).constraints[option]
+    assert name == option and build(one.estimator).unit
+    assert one.weight is None and one.fraction == 0.5 and one.bound == (3 if option == "latency" else None)
+
+
+def test_constraints_are_chosen_by_name():
+    def chosen(*overrides):
+        return load("proxyless", None, list(overrides)).constraints
+
+    assert (
+        set(chosen()) == {"latency"} and set(chosen("constraints=[]")) == set(chosen("~constraints.latency")) == set()
+    )
+    several = chosen("constraints=[latency,macs,memory]", "constraints.macs.bound=4e5", "bound_fraction=0.7")
+    assert set(several) == {"latency", "macs", "memory"}
+    assert several.macs.bound == 4e5 and several.latency.fraction == 0.7
+    by_graph = chosen("estimator@constraints.latency.estimator=latency_by_graph")
+    assert by_graph.latency.estimator._target_.endswith("LatencyByGraph")
+    # One of one's own needs no file.
+    own = chosen(
+        "+estimator@constraints.mine.estimator=macs", "+constraints.mine.bound=1", "+constraints.mine.weight=1"
+    )
+    assert set(own) == {"latency", "mine"}
+
+
 @pytest.mark.parametrize("option", options("solver"))
 def test_solvers_build(option):
     settings = build(composed("solver", option))
@@ -228,6 +255,7 @@ def test_values_that_are_lists_stay_plain(command):
         ("proxyless", ["spaces=mobilenet_small"], ["spaces=mobilenet_small", "did you mean 'space'"]),
         ("proxyless", ["data=imagenets"], ["data=imagenets", "did you mean 'imagenet'", "cluttered_digits"]),
         ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
+        ("proxyless", ["constraints=[latency,mac]"], ["constraints=mac", "did you mean 'macs'", "memory, parameters"]),
         ("proxyless", ["seed"], ["seed", "key=value"]),
         ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
         ("proxyless", ["~nothing"], ["nothing"]),

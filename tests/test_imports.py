@@ -41,6 +41,8 @@ ONLY = {
     "tqdm": {"nnas.terminal", "nnas.data.bars"},
     "numba": {"nnas.kernels"},
     "llvmlite": {"nnas.kernels"},
+    "onnx": {"estimators.onnx_graph"},
+    "onnxruntime": {"estimators.onnx_graph"},
     "nnas.kernels": {"nnas.layers", "nnas.app"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
