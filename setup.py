@@ -45,6 +45,8 @@ setup(
             "nvidia-cudnn-cu12>=8.9,<9",
             "nvidia-nccl-cu12",
         ],
+        # onnx 1.18 needs a newer protobuf than nnabla takes.
+        "onnx": ["onnx>=1.16.2,<1.18", "onnxruntime>=1.19"],
         "fast": ["numba>=0.60", "scipy>=1.11", "threadpoolctl>=3"],
         "dev": ["pytest>=8", "hypothesis>=6", "ruff>=0.6", "matplotlib>=3.7"],
     },

@@ -34,10 +34,11 @@ def main():
     parser.add_argument("--quick", action="store_true", help="four kills, and fewer epochs")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--folder", default="runs/kill_and_resume", help="where the runs are; what is in it is removed")
+    parser.add_argument("overrides", nargs="*", help="further settings of the job, as device.threads=1")
     options = parser.parse_args()
     folder, kills = Path(options.folder), 4 if options.quick else options.kills
     shutil.rmtree(folder, ignore_errors=True)
-    job = Job(QUICK_EPOCHS if options.quick else EPOCHS)
+    job = Job([*(QUICK_EPOCHS if options.quick else EPOCHS), *options.overrides])
     # Whatever is not in the table is measured here, so that all runs have the same costs.
     job.finish(folder / "whole")
     seconds = job.finish(folder / "timed")
@@ -68,8 +69,8 @@ def main():
 class Job:
     """A command that goes on in its run folder."""
 
-    def __init__(self, epochs):
-        self._arguments = [sys.executable, "-m", "nnas", "proxyless", "device=cpu", *epochs]
+    def __init__(self, overrides):
+        self._arguments = [sys.executable, "-m", "nnas", "proxyless", "device=cpu", *overrides]
 
     def start(self, run):
         return subprocess.Popen(

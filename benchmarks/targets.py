@@ -70,8 +70,8 @@ def found(target, seed, kernels, overrides):
             )
     drawn = [one.costs.cost(searcher.sample()) for _ in range(DRAWN)]
     choices = searcher.best()
-    _, logits, _ = shipped_network(network, choices, estimator.batch)
-    measured = estimator.measure((logits,), f"target {target}").median
+    x, outputs, _ = shipped_network(network, choices, estimator.batch)
+    measured = estimator.measure(tuple(outputs.values()), f"target {target}", inputs=(x,)).median
     return [
         ("target_ms", one.bound),
         ("sampled_over_target", statistics.mean(drawn) / one.bound),

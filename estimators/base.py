@@ -62,12 +62,17 @@ class Part:
     outputs: tuple of nnabla Variables, where the piece ends.
     inputs: tuple of nnabla Variables, where it begins: nothing behind them belongs to it.
     label: for people, say "block3 = e3_k5".
+    when: the choices with which the piece belongs to a network, as pairs (decision, option); () where it always does.
+    held: what has to be kept in memory until the piece has run, since pieces that run later need it; its own inputs
+    may be among it.
     A part without any function (an identity) costs exactly 0.
     """
 
     outputs: tuple
     inputs: tuple
     label: str
+    when: tuple = ()
+    held: tuple = ()
 
 
 class Estimator(ABC):
@@ -84,7 +89,8 @@ class Estimator(ABC):
     def costs(self, parts, progress=None, space_name="SPACE"):
         """The costs of all parts, one float each, in `unit`; never a number that was not had.
 
-        parts: sequence of Part, all at once, so that measurements can be interleaved.
+        parts: sequence of Part, all pieces of one network or space, in the order in which they run, so that
+        measurements can be interleaved and what is shared counts once.
         progress: optional progress(done, total, text), called while something is measured. space_name: what they
         are parts of, for the command in an error.
         Raises MissingCost, EstimatorError.
@@ -97,7 +103,8 @@ class Estimator(ABC):
     def factor(self, space_name, parts, sums, progress=None):
         """(factor, error): a whole network of a space costs factor x the sum of its parts; error is relative.
 
-        Counted costs add up exactly; measured ones do not, so some networks are measured as a whole.
+        Counted costs add up exactly; measured ones do not, so some networks are measured as a whole. An error of None
+        is one that nobody knows.
         parts: sequence of Part, each a whole network. sums: of their parts' costs, in `unit`. Raises MissingCost.
         """
         return 1.0, 0.0

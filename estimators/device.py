@@ -13,16 +13,17 @@ import nnabla.functions as F
 from nnabla.ext_utils import get_extension_context
 
 from estimators.base import EstimatorError
-from estimators.graph import one_line
+from estimators.graph import GraphCopy, one_line
+from estimators.onnx_graph import OnnxCopy, needed
 
-NAMES = ("auto", "cpu", "cudnn")
+NAMES = ("auto", "cpu", "cudnn", "onnxruntime")
 
 
 @dataclass(frozen=True)
 class Device:
     """A device of this machine.
 
-    name: the backend, "cpu" or "cudnn". context: nnabla's context for it.
+    name: the backend, "cpu" or "cudnn". context: nnabla's context for it, to train in too.
     fingerprint: what its latencies depend on: processor, backend, nnabla (version), threads.
     description: one line for the terminal: which device was taken, and why.
     """
@@ -33,6 +34,18 @@ class Device:
     description: str
     dtype: str = "float32"
 
+    @property
+    def on_cpu(self):
+        """Whether nnabla trains on the CPU in this device's context."""
+        return self.name != "cudnn"
+
+    def runnable(self, part):
+        """A function without arguments that runs a part once, on data of its own; see GraphCopy.
+
+        Raises EstimatorError for a function that the device cannot run.
+        """
+        return GraphCopy(part, self.context).forward
+
     def synchronize(self):
         """Wait until all that was started on the device is finished."""
         # The CPU runs each function to its end before the next one.
@@ -41,13 +54,26 @@ class Device:
             extension.synchronize(device_id=self.context.device_id)
 
 
+class OnnxRuntime(Device):
+    """ONNX Runtime on the CPU, one thread; nnabla itself, for training, is on the CPU as well."""
+
+    def runnable(self, part):
+        """See Device."""
+        return OnnxCopy(part, self.context).forward
+
+    def synchronize(self):
+        """See Device: a run ends when all is computed."""
+
+
 def find(name="auto"):
     """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu.
 
-    Raises EstimatorError for an unknown name, and for cudnn where no GPU answers.
+    Raises EstimatorError for an unknown name, for cudnn where no GPU answers, and for onnxruntime without its extra.
     """
     if name == "cpu":
         return _cpu("as asked")
+    if name == "onnxruntime":
+        return _onnxruntime()
     if name not in NAMES:
         nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
         raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
@@ -74,6 +100,17 @@ def _cpu(why):
 def _cudnn(context, why):
     processor = _gpu(context.device_id)
     return Device("cudnn", context, _fingerprint(processor, "cudnn"), f"device cudnn: {processor} ({why})")
+
+
+def _onnxruntime():
+    needed("onnx")
+    processor, version = _processor(), needed("onnxruntime").__version__
+    return OnnxRuntime(
+        "onnxruntime",
+        get_extension_context("cpu"),
+        {"processor": processor, "backend": "onnxruntime", "onnxruntime": version, "threads": 1},
+        f"device onnxruntime: ONNX Runtime {version} on {processor}",
+    )
 
 
 def _fingerprint(processor, backend):

@@ -40,6 +40,18 @@ def parameters_of(part):
     return list(dict.fromkeys(leaves))
 
 
+def new_parameters(parts):
+    """For each part its parameters_of, without those of an earlier part that is there whenever this one is."""
+    users, found = {}, []
+    for part in parts:
+        when = set(part.when)
+        new = [leaf for leaf in parameters_of(part) if not any(other <= when for other in users.get(leaf, ()))]
+        for leaf in new:
+            users.setdefault(leaf, []).append(when)
+        found.append(new)
+    return found
+
+
 class GraphCopy:
     """A runnable copy of a part on a device, sharing no buffer with the original.
 

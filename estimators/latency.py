@@ -10,7 +10,8 @@ from estimators import device as devices
 from estimators import table as tables
 from estimators.base import Estimator, EstimatorError, Lack, MissingCost, Part
 from estimators.calibration import fit_factor
-from estimators.graph import GraphCopy, functions_of, one_line
+from estimators.graph import functions_of, one_line
+from estimators.pieces import pieces
 from estimators.profiler import ROUND_SECONDS, Round, profile
 from estimators.signature import signature
 from estimators.yardstick import yardstick
@@ -26,6 +27,8 @@ class Latency(Estimator):
     folder: where the tables of devices are; this device's is made when something is measured.
     table: path of one table to use as it is, perhaps of another device: then nothing is measured into it.
     batch: the batch size at which the network runs. rounds: how many an entry needs to be complete.
+    In a table that others made, a part that is no module of it costs the sum of the modules that it can be cut into,
+    and a whole network the sum of its parts.
     Raises EstimatorError for an unknown device, a damaged table, or one of another batch size.
     """
 
@@ -68,6 +71,7 @@ class Latency(Estimator):
             "batch": self.batch,
             "rounds": self.rounds,
             "table": str(self.path),
+            "imported_from": self._imported_from,
         }
 
     def costs(self, parts, progress=None, space_name="SPACE"):
@@ -76,9 +80,10 @@ class Latency(Estimator):
         Raises MissingCost for what a given table lacks, and for what cannot be measured here.
         """
         signatures = [signature(part, self.table.dtype) if functions_of(part) else None for part in parts]
+        found = [text and self._modules(part, text) for part, text in zip(parts, signatures, strict=True)]
         lacking = {}
-        for part, text in zip(parts, signatures, strict=True):
-            if text is not None and not self._complete(text):
+        for part, text, modules in zip(parts, signatures, found, strict=True):
+            if modules == []:
                 lacking.setdefault(text, part)
         if lacking and self.is_given:
             lacks = [Lack(part.label, signature=text) for text, part in lacking.items()]
@@ -87,36 +92,54 @@ class Latency(Estimator):
             )
         if lacking:
             self._measure_lacking(lacking, progress)
-        return [0.0 if text is None else self.table.entries[text].measurement().median for text in signatures]
+        return [
+            sum((self.table.entries[module].measurement().median for module in modules or [text]), 0.0) if text else 0.0
+            for text, modules in zip(signatures, found, strict=True)
+        ]
+
+    def coverage(self, parts):
+        """(whole, cut, lacks) of parts: how many are modules of the table, how many are made of several, and a list
+        of Lack of the others; a module that several parts have counts once, an identity not at all."""
+        found = {}
+        for part in parts:
+            if functions_of(part):
+                text = signature(part, self.table.dtype)
+                found.setdefault(text, (part, self._modules(part, text)))
+        counts = [len(modules) for _, modules in found.values()]
+        lacks = [Lack(part.label, signature=text) for text, (part, modules) in found.items() if not modules]
+        return counts.count(1), sum(count > 1 for count in counts), lacks
 
     def factor(self, space_name, parts, sums, progress=None):
         """See Estimator. Kept in the table, and fitted anew (fit_factor) when the networks or the sums are others.
 
         Raises MissingCost, EstimatorError.
         """
-        fitted_on = _digest([signature(part, self.table.dtype) for part in parts], sums)
-        known = self.table.calibration.get(space_name)
+        fitted_on = digest([signature(part, self.table.dtype) for part in parts], sums)
+        name = self._calibration_name(space_name)
+        known = self.table.calibration.get(name)
         if known is None or known.fitted_on != fitted_on:
+            if self._imported_from:
+                return 1.0, None
             if self.is_given:
                 raise MissingCost(
                     f"the latency table {self.path} has no factor from sums of modules to whole networks",
                     [Lack(f"{space_name} as it is configured here")],
                     self._advice(space_name),
                 )
-            measured = [measurement.median for measurement in self._measure_now(parts, progress)]
+            measured = [measurement.median for measurement in self.measure_all(parts, progress)]
             known = tables.Calibration(*fit_factor(sums, measured), len(measured), fitted_on)
-            self.table.calibration[space_name] = known
+            self.table.calibration[name] = known
             self.table.write(self.path)
         return known.factor, known.error
 
-    def measure(self, outputs, label, progress=None):
+    def measure(self, outputs, label, progress=None, inputs=()):
         """The Measurement of the whole network behind some Variables, in ms; always anew, and not kept.
 
+        inputs: the Variables that are its data; where they are not given, all leaves are taken for weights.
         Raises MissingCost where it fails or where the table is of another device.
         """
-        # Nobody says which leaves are data: all are copied, and those that hold nothing yet become random.
         outputs = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
-        return self._measure_now([Part(outputs, (), label)], progress)[0]
+        return self.measure_all([Part(outputs, tuple(inputs), label)], progress)[0]
 
     def _measure_lacking(self, lacking, progress):
         if self.table.yardstick is None:
@@ -135,8 +158,8 @@ class Latency(Estimator):
             self.table.write(self.path)
         self._report_failures(lacking, failures)
 
-    def _measure_now(self, parts, progress):
-        """The Measurements of parts, interleaved, whatever the table holds."""
+    def measure_all(self, parts, progress=None):
+        """The Measurements of parts, whole networks for instance, interleaved, whatever the table holds."""
         modules = dict(enumerate(parts))
         self._need_this_device(modules)
         entries = {number: tables.Entry(part.label, (), 0) for number, part in modules.items()}
@@ -154,7 +177,7 @@ class Latency(Estimator):
         copies, failures = {}, {}
         for key, part in parts.items():
             try:
-                copies[key] = GraphCopy(part, self.device.context).forward
+                copies[key] = self.device.runnable(part)
             except EstimatorError as error:
                 failures[key] = error
         if failures:
@@ -174,9 +197,30 @@ class Latency(Estimator):
             copies, self.device.synchronize, wanted, round_seconds, progress=report, slowdown=ruler.slowdown
         )
 
+    def _calibration_name(self, space_name):
+        """Under what the table keeps the factor of a space."""
+        return space_name
+
     def _rounds_of(self, text):
         entry = self.table.entries.get(text)
         return 0 if entry is None else len(entry.rounds)
+
+    @property
+    def _imported_from(self):
+        """The file of others that the table is from, or None."""
+        origin = self.table.origin or {}
+        return str(origin.get("file")) if "format" in origin else None
+
+    def _modules(self, part, text):
+        """The signatures of the table's modules that make up a part; an empty list if it lacks any."""
+        if self._complete(text):
+            return [text]
+        if not self._imported_from:
+            return []
+        return [signature(piece, self.table.dtype) for piece in pieces(part, self._has)]
+
+    def _has(self, part):
+        return self._complete(signature(part, self.table.dtype))
 
     def _complete(self, text):
         """Whether the table's entry will do: a given table is used as it is."""
@@ -199,10 +243,16 @@ class Latency(Estimator):
             )
 
     def _advice(self, space_name="SPACE"):
+        if self._imported_from:
+            return (
+                f"It was imported from {self._imported_from}: run coverage for the whole list, and import a "
+                "table that has more, or take these candidates out of the space"
+            )
         fingerprint = self.table.fingerprint
         command = tables.command(space_name, fingerprint["backend"])
         return f"On {fingerprint['processor']}, run: {command}"
 
 
-def _digest(signatures, sums):
+def digest(signatures, sums):
+    """Of the networks that a factor was fitted on, and of the sums of their parts."""
     return hashlib.sha256(json.dumps([signatures, list(sums)]).encode()).hexdigest()[:16]

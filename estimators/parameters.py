@@ -1,11 +1,15 @@
 """Trainable parameters, counted."""
 
 from estimators.base import Estimator
-from estimators.graph import parameters_of
+from estimators.graph import new_parameters
 
 
 class Parameters(Estimator):
-    """Elements of the leaves that need a gradient and are no data input; each leaf counts once a part."""
+    """Elements of the leaves that need a gradient and are no data input: weights, biases, and the scale and shift of
+    batch normalization, but not its running statistics.
+
+    What two parts share counts once, where the second is only there together with the first.
+    """
 
     unit = "parameters"
 
@@ -15,4 +19,4 @@ class Parameters(Estimator):
 
     def costs(self, parts, progress=None, space_name="SPACE"):
         """See Estimator."""
-        return [float(sum(leaf.size for leaf in parameters_of(part) if leaf.need_grad)) for part in parts]
+        return [float(sum(leaf.size for leaf in leaves if leaf.need_grad)) for leaves in new_parameters(parts)]

@@ -65,7 +65,9 @@ class Table:
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
-    created, changed: dates, ISO 8601, UTC.
+    created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
+    object with the `file`, and where others made it its `format` (see estimators.foreign, estimators.adapted); None: it
+    was measured here.
     """
 
     fingerprint: dict
@@ -76,6 +78,7 @@ class Table:
     yardstick: float = None
     created: str = ""
     changed: str = ""
+    origin: dict = None
 
     def __post_init__(self):
         self.created = self.created or _now()
@@ -149,6 +152,7 @@ class Table:
             "created": self.created,
             "changed": self.changed,
             "yardstick_seconds": self.yardstick,
+            "origin": self.origin,
             "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
         }
@@ -257,6 +261,9 @@ def _from_json(content):
     yardstick = content["yardstick_seconds"]
     if yardstick is not None:
         _check_positive(yardstick, "yardstick_seconds")
+    origin = content.get("origin")
+    if origin is not None and not (isinstance(origin, dict) and str(origin.get("file")).isprintable()):
+        raise ValueError("'origin' does not say which file it is from")
     return Table(
         fingerprint=fingerprint,
         dtype=content["dtype"],
@@ -266,6 +273,7 @@ def _from_json(content):
         created=content["created"],
         changed=content["changed"],
         yardstick=yardstick,
+        origin=origin,
     )
 
 

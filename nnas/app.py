@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import nnabla as nn
 import numpy as np
@@ -19,8 +20,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from estimators import device as devices
-from estimators.base import EstimatorError
+from estimators import foreign
+from estimators import table as latency_tables
+from estimators.adapted import Adapted
+from estimators.base import EstimatorError, Part
 from estimators.latency import Latency
+from estimators.macs import MACs
+from estimators.memory import Memory
+from estimators.onnx_graph import onnx_model
+from estimators.parameters import Parameters
 from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.checkpoint import load as load_checkpoint
@@ -28,18 +36,19 @@ from nnas.checkpoint import read_weights, write_arrays
 from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
-from nnas.export import export_nnp, shipped_network
-from nnas.files import read_json, read_yaml, write_json
+from nnas.export import export_modules, export_nnp, modules, shipped_network
+from nnas.files import read_json, read_yaml, write_bytes, write_json
 from nnas.hooks import Hook, call, observed
 from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
+from nnas.measurements import occurrences, read_measurements
 from nnas.objectives import constraint
-from nnas.pricing import price
+from nnas.pricing import cut, price
 from nnas.rundir import RunFolder, find_run, start_run, working_in
 from nnas.search import Search
 from nnas.searchers.base import Searcher
 from nnas.space import Architecture
-from nnas.terminal import Terminal, costs_text, epoch_line, summary_text
+from nnas.terminal import Terminal, adapted_text, costs_text, coverage_text, epoch_line, summary_text
 from nnas.train import Training
 
 
@@ -55,8 +64,13 @@ def run_command(arguments):
             print(OmegaConf.to_yaml(config), end="")
             return 0
         command = config.get("command")
-        if command not in COMMANDS:
-            raise NnasError(f"command={command}: there are {', '.join(COMMANDS)}{nearest(command, COMMANDS)}")
+        possible = COMMANDS | FILE_COMMANDS
+        if command not in possible:
+            raise NnasError(f"command={command}: there are {', '.join(possible)}{nearest(command, possible)}")
+        if command in FILE_COMMANDS:
+            with interruptible():
+                FILE_COMMANDS[command](config, Terminal())
+            return 0
         with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
             COMMANDS[command](config, session)
         return 0
@@ -176,9 +190,9 @@ class Session:
         chosen, possible = self._kernels, ("auto", "native", "fast")
         if chosen not in possible:
             raise NnasError(f"device.kernels={chosen}: possible are {', '.join(possible)}{nearest(chosen, possible)}")
-        if chosen == "native" or (chosen == "auto" and self.device.name != "cpu"):
+        if chosen == "native" or (chosen == "auto" and not self.device.on_cpu):
             return None
-        if self.device.name != "cpu":
+        if not self.device.on_cpu:
             raise NnasError("device.kernels=fast: these are for the CPU; take device=cpu, or device.kernels=auto")
         try:
             functions = loading.load(self._threads, self.terminal.say)
@@ -198,6 +212,7 @@ def search(config, session):
     """Search, train, export and measure; goes on where a run of the same folder and configuration stopped."""
     data = _data(config, session)
     estimators = _estimators(config)
+    exports = _exports(config)
     make_searcher = _searcher(config)
     run = _find_run(config, session)
     start = time.monotonic()
@@ -208,7 +223,9 @@ def search(config, session):
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints, make_searcher)
-    _training(config, session, data, session.space.complete(lambda decision: decision.options[0]))
+    some = session.space.complete(lambda decision: decision.options[0])
+    _training(config, session, data, some)
+    _check_exports(session, exports, some)
     _warm_start(config, session, loop)
     _start_run(config, session, run, {"data": _described(data), **_warmth(config)})
     session.space.save(run.space)
@@ -222,15 +239,17 @@ def search(config, session):
         session.terminal.warn(f"{run.metrics}: records of the search are missing; the summary goes without them")
     architecture = Architecture.load(run.architecture)
     session.space.check(architecture.choices)
-    measuring = _measuring(session, estimators.values())
+    _check_exports(session, exports, architecture.choices)
+    latency = _latency(session, estimators.values())
     training = _training(config, session, data, architecture.choices)
-    _train_and_ship(config, session, data, run, architecture, measuring, training, constraints)
+    _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints)
 
 
 def train(config, session):
     """Train, export and measure the architecture of a file."""
     data = _data(config, session)
     estimator = _built(config, "estimator")
+    exports = _exports(config)
     source = str(config.architecture)
     architecture = Architecture.load(source)
     if architecture.space != session.space.name:
@@ -244,15 +263,66 @@ def train(config, session):
     if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
     training = _training(config, session, data, architecture.choices, weights)
+    _check_exports(session, exports, architecture.choices)
     _start_run(config, session, run, {"data": _described(data), "weights": _digest(config.weights)})
     architecture.save(run.architecture)
-    _train_and_ship(config, session, data, run, architecture, _measuring(session, [estimator]), training)
+    _train_and_ship(config, session, data, run, architecture, _latency(session, [estimator]), exports, training)
 
 
 def profile(config, session):
     """Measure what the latency table of this device lacks of a space."""
     estimator = _built(config, "estimator")
     session.terminal.say(costs_text(estimator.description()["estimator"], session.price(estimator)))
+
+
+def coverage(config, session):
+    """List what a latency table lacks of a space."""
+    estimator = _built(config, "estimator")
+    if not isinstance(estimator, Latency):
+        raise NnasError("coverage is of a latency table; take estimator=latency")
+    parts = cut(session.network, session.space, estimator.batch)
+    session.terminal.say(coverage_text(*estimator.coverage(parts)))
+
+
+def import_table(config, terminal):
+    """Make a latency table from one that others made."""
+    keys = ("unit", "processor", "backend", "batch")
+    table, left = foreign.import_table(
+        str(config.source),
+        _built(config, "format"),
+        **{key: config[key] for key in keys},
+        came_from=config.came_from,
+    )
+    name = latency_tables.file_name(table.fingerprint, table.dtype, table.batch)
+    path = str(config.table or os.path.join("latency_tables", name))
+    foreign.write_new(path, table.write)
+    what = (f"{path}: {len(table.entries)} modules from {config.source}", foreign.repeated_text(table))
+    terminal.say("; ".join(filter(None, what)))
+    terminal.say(f"not taken {foreign.left_text(left)}")
+
+
+def export_table(config, terminal):
+    """Write a latency table in a format of others."""
+    table = latency_tables.read(str(config.table))
+    text, left = foreign.export_table(table, _built(config, "format"))
+    foreign.write_new(str(config.target), lambda path: path.write_text(text, encoding="utf-8"))
+    terminal.say(f"{config.target}: {len(table.entries) - len(left)} modules, in ms, from {config.table}")
+    terminal.say(f"not exported {foreign.left_text(left)}")
+
+
+def adapt(config, session):
+    """Predict a device on which some whole networks were measured, and write its latency table."""
+    source = str(config.measurements)
+    architectures, latencies = zip(*read_measurements(source, session.space), strict=True)
+    if not OmegaConf.is_list(config.sources):
+        raise NnasError(f"sources={config.sources}: it must be a list; write sources=[{config.sources}]")
+    tables = [Latency(session.device, table=str(path), batch=config.batch) for path in config.sources]
+    name = Path(source).stem if config.device_name is None else str(config.device_name)
+    estimator = Adapted(tables, name, latencies, lambda parts: occurrences(parts, architectures), source)
+    costs = session.price(estimator)
+    path = estimator.write(str(config.folder))
+    session.terminal.say(adapted_text(name, path, len(latencies), costs, extremes(session.space, costs)))
+    session.terminal.say(f"next: {session.invocation.variant('proxyless', f'table={path}', keep=('space',))}")
 
 
 def _estimators(config):
@@ -262,9 +332,9 @@ def _estimators(config):
         missing = "" if one.get("estimator") else "estimator"
         if missing or all(one.get(key) is None for key in ("bound", "fraction")):
             raise NnasError(
-                f"constraints.{name}: {missing or 'bound or fraction'} is not given; a constraint has an estimator (as "
-                f"+estimator@constraints.{name}.estimator=macs), a bound or a fraction of the largest network's cost, "
-                "and perhaps a weight"
+                f"constraints.{name}: {missing or 'bound or fraction'} is not given; choose constraints by name, as "
+                f"constraints=[latency,macs,memory], or give one of your own an estimator (as +estimator@constraints."
+                f"{name}.estimator=macs), a bound or a fraction of the largest network's cost, and perhaps a weight"
             )
     return {name: _built(one, "estimator") for name, one in config.constraints.items()}
 
@@ -299,11 +369,43 @@ def _taking(name):
         raise NnasError(f"{name}: {one_line(error)}; --cfg job shows what the configuration has") from error
 
 
-def _measuring(session, estimators):
-    """What measures the exported network: the latency estimator of the search, or one of this device where the
-    search needed none; None where the search was for another device."""
-    latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)] or [Latency(session.device)]
-    return latencies[0] if latencies[0].measures_here else None
+def _latency(session, estimators):
+    """The latency estimator of the exported network: that of the search, or one of this device where the search needed
+    none."""
+    latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)]
+    return latencies[0] if latencies else Latency(session.device)
+
+
+@dataclass(frozen=True)
+class Exports:
+    """What is written of the final network. writers: {format: what writes it}. modules: whether its modules are too."""
+
+    writers: dict
+    modules: bool
+
+
+def _exports(config):
+    given = config.get("export")
+    given = OmegaConf.to_container(given) if OmegaConf.is_dict(given) else {}
+    formats, with_modules = given.get("formats", "nnp"), given.get("modules", False)
+    names = formats if isinstance(formats, list) else [formats]
+    wrong = next((name for name in names if name not in FORMATS), None)
+    if wrong is not None or not names:
+        raise NnasError(f"export.formats={formats}: possible are {', '.join(FORMATS)}{nearest(wrong, FORMATS)}")
+    if type(with_modules) is not bool:
+        raise NnasError(f"export.modules={with_modules!r}: it must be true or false")
+    return Exports({name: FORMATS[name] for name in names}, with_modules)
+
+
+def _check_exports(session, exports, choices):
+    """Find what cannot be written of an architecture before it is trained."""
+    if "onnx" in exports.writers:
+        x, outputs, parameters = shipped_network(session.network, choices, 1)
+        onnx_model(session.space.name, {"x": x}, outputs, parameters)
+
+
+def _write_onnx(path, *network):
+    write_bytes(path, onnx_model(*network))
 
 
 def _data(config, session):
@@ -511,7 +613,13 @@ def _training(config, session, data, choices, weights=None):
         )
 
 
-def _train_and_ship(config, session, data, run, architecture, estimator, training, constraints=()):
+def _train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints=()):
+    if exports.modules:  # a table that lacks one of them says so before anything is trained
+        latencies = latency.costs(
+            modules(session.network, architecture.choices, latency.batch)[0],
+            session.terminal.progress,
+            session.space.name,
+        )
     if run.weights.exists():
         trained = read_weights(run.weights, "the weights of this run")
         training.set_weights(trained)
@@ -521,10 +629,13 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
         write_arrays(run.weights, trained)
     records = run.records()
     start = time.monotonic()
-    batch = estimator.batch if estimator else 1
-    x, outputs, parameters = shipped_network(session.network, architecture.choices, batch, trained)
-    export_nnp(run.network, session.space.name, x, outputs, parameters)
-    measured = _measured(session, estimator, tuple(outputs.values()))
+    x, outputs, parameters = shipped_network(session.network, architecture.choices, latency.batch, trained)
+    for form, write in exports.writers.items():
+        write(run.network.with_suffix(f".{form}"), session.space.name, {"x": x}, outputs, parameters)
+    if exports.modules:
+        _ship_modules(session, run, architecture, latency, latencies, exports.writers, trained)
+    whole = Part(tuple(outputs.values()), (x,), f"{session.space.name}: exported network")
+    measured = _measured(session, latency, whole)
     accuracy = training.accuracy(data.test)
     seconds = {"export": round(time.monotonic() - start, 3)}
     summary = {
@@ -533,6 +644,7 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
         "test_accuracy": accuracy,
         "samples": {"validation": len(data.validation), "test": len(data.test)},
         "costs": _predictions(architecture, constraints),
+        "counted": _counted(session, whole),
         "measured_latency": measured,
         "seed": config.seed,
         "versions": {"nnas": nnas.__version__, "nnabla": nn.__version__, "numpy": np.__version__},
@@ -544,14 +656,42 @@ def _train_and_ship(config, session, data, run, architecture, estimator, trainin
     session.terminal.say(summary_text(summary, architecture.choices))
 
 
-def _measured(session, estimator, outputs):
-    if estimator is None:
+def _ship_modules(session, run, architecture, latency, latencies, writers, trained):
+    """Write the modules of the network, and their latencies."""
+    parts, parameters = modules(session.network, architecture.choices, latency.batch, trained)
+    files = export_modules(run.modules, parts, parameters, writers)
+    content = {
+        "space": session.space.name,
+        "unit": latency.unit,
+        "latency": latency.description(),
+        "modules": [
+            {"module": part.label.partition(": ")[2], "latency": cost, "files": names}
+            for part, cost, names in zip(parts, latencies, files, strict=True)
+        ],
+    }
+    write_json(run.modules / "modules.json", content)
+    session.terminal.say(f"modules: {len(parts)} in {run.modules}")
+
+
+def _counted(session, whole):
+    """MACs, parameters and memory of the exported network; None for what has no rule."""
+    found = {"macs": None}
+    try:
+        found["macs"] = int(MACs().costs([whole])[0])
+    except EstimatorError as error:
+        session.terminal.warn(one_line(error))
+    found["parameters"] = int(Parameters().costs([whole])[0])
+    return {**found, "memory": {"unit": Memory.unit, **Memory().exact(whole)}}
+
+
+def _measured(session, latency, whole):
+    """The measured latency of the exported network; None where the search was for another device."""
+    if not latency.measures_here:
         return None
     session.terminal.say("measuring the exported network")
-    label = f"{session.space.name}: exported network"
-    measurement = estimator.measure(outputs, label, session.terminal.progress)
+    measurement = latency.measure(whole.outputs, whole.label, session.terminal.progress, whole.inputs)
     device = "{processor}, {backend}".format(**session.device.fingerprint)
-    return {**asdict(measurement), "device": device, "batch": estimator.batch}
+    return {**asdict(measurement), "device": device, "batch": latency.batch}
 
 
 def _recorded(records, seconds):
@@ -584,7 +724,7 @@ def _predictions(architecture, constraints):
 def _next_commands(config, session, run, constraints):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
-    sections = ("space", "data", "device", "table", "seed", "train", "solver")
+    sections = ("space", "data", "device", "table", "seed", "train", "solver", "export")
     changes = f"architecture={run.architecture}", longer
     commands = []
     try:
@@ -600,6 +740,9 @@ def _next_commands(config, session, run, constraints):
     return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
 
 
+FORMATS = {"nnp": export_nnp, "onnx": _write_onnx}
 # What a run folder may be resumed with more of: {key: the phase that then goes on}.
 GROWING = {"search.epochs": "search", "train.epochs": "train"}
-COMMANDS = {"search": search, "train": train, "profile": profile}
+COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage, "adapt": adapt}
+# These need neither a device nor a space, and get a terminal instead of a session.
+FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}

@@ -83,7 +83,7 @@ def load(name, config_dir, overrides, complete=True):
             config = compose(name, overrides + searchpath)
             OmegaConf.resolve(config)
         except MissingConfigException as error:
-            raise NnasError(_missing(error)) from None
+            raise NnasError(_missing(error, config_dir)) from None
         except yaml.YAMLError as error:
             raise NnasError(f"--config-name={name}: a file of it is not YAML: {one_line(error)}") from None
         # Hydra fails in each of these ways on overrides that it did not foresee.
@@ -112,10 +112,13 @@ def build(config, **arguments):
         raise NnasError(f"{one_line(error)}; --cfg job shows what the configuration has") from None
 
 
-def _missing(error):
+def _missing(error, config_dir):
     wanted = error.missing_cfg_file or ""
     group, _, option = wanted.rpartition("/")
-    options = error.options or []
+    # Hydra does not say what there is where several may be chosen.
+    options = error.options or sorted(
+        path.stem for one in _folders(config_dir) for path in (one / group).glob("*.yaml")
+    )
     return (
         f"{group or 'configuration'}={option}: there is no such option{nearest(option, options)} (there are "
         f"{', '.join(options)})"

@@ -23,7 +23,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Costs:
-    """terms: sums of parts, in `unit`. factor: from a sum to the whole network, and its relative error.
+    """terms: sums of parts, in `unit`. factor: from a sum to the whole network, and its relative error (None: unknown).
     description: of the estimator and its device, as kept in costs.json."""
 
     unit: str
@@ -73,7 +73,7 @@ class Costs:
             terms = tuple(
                 Term(tuple(term["when"].items()), float(term["cost"]), str(term["label"])) for term in content["terms"]
             )
-            factor, error = float(content["factor"]), float(content["error"])
+            factor, error = float(content["factor"]), None if content["error"] is None else float(content["error"])
             unit, description = content["unit"], content["description"]
             # A term that is missing would be a cost of 0, which nobody could see.
             digest, found = content["digest"], _digest({key: content[key] for key in content if key != "digest"})
@@ -84,7 +84,7 @@ class Costs:
         if digest != found:
             raise NnasError(f"{source}: its costs are not those that were written; {advice}")
         wrong = [term.label for term in terms if not isfinite(term.cost) or term.cost < 0]
-        if wrong or not (isfinite(factor) and factor > 0 and isfinite(error) and error >= 0):
+        if wrong or not (isfinite(factor) and factor > 0 and (error is None or (isfinite(error) and error >= 0))):
             raise NnasError(
                 f"{source}: the cost of {', '.join(wrong) or 'whole networks'} is no positive number; {advice}"
             )

@@ -5,7 +5,7 @@ candidates is {option: function of x}. What a call does is the decider's affair;
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import nnabla as nn
 import nnabla.functions as F
@@ -54,12 +54,14 @@ class Part:
     """A piece of a network between two cuts, which counts when all of `when` is chosen.
 
     outputs, inputs: tuples of nnabla variables, going backward from the outputs ends at the inputs.
+    held: the variables that exist when the piece runs and that later pieces need, its own inputs perhaps among them.
     """
 
     when: tuple
     outputs: tuple
     inputs: tuple
     label: str
+    held: tuple = ()
 
 
 class Costing:
@@ -71,15 +73,15 @@ class Costing:
     def __init__(self, name, x):
         self.parts = []
         self._name = name
-        self._cuts = {x}
-        self._priced = set()
         self._around = _Around()
+        self._cuts = {x: (x, 0, ())}  # what it stands for, how many parts were there before it, and when it is there
+        self._priced = {}  # {function: number of its part}
 
     def __call__(self, name, candidates, x):
         self._price(x, f"before {name}")
         for option, candidate in candidates.items():
             with self._around.choice(name, option):
-                output = candidate(self._cut(x.shape))
+                output = candidate(self._cut(x.shape, self._stands_for(x)))
                 self._price(output, f"{name} = {option}")
         return self._cut(output.shape)
 
@@ -87,16 +89,44 @@ class Costing:
         """Price what lies behind the last decisions; outputs: what the network returned."""
         for output in outputs:
             self._price(output, "head")
+        readers = {}
+        for number, part in enumerate(self.parts):
+            for x in part.inputs:
+                readers.setdefault(self._stands_for(x), []).append(number)
+        self.parts = [replace(part, held=self._held(number, part, readers)) for number, part in enumerate(self.parts)]
 
-    def _cut(self, shape):
+    def _cut(self, shape, stands_for=None):
         variable = nn.Variable(shape)
-        self._cuts.add(variable)
+        self._cuts[variable] = stands_for or (variable, len(self.parts), self._around.when)
         return variable
+
+    def _stands_for(self, x):
+        """(the variable that x was cut from, the number of the first part behind it, the choices that make it)."""
+        if x.parent not in self._priced:
+            return self._cuts.get(x, (x, 0, ()))
+        number = self._priced[x.parent]
+        return x, number + 1, self.parts[number].when
+
+    def _held(self, number, part, readers):
+        """What is there when a part has run, and later parts read; readers: {what _stands_for says: their numbers}."""
+        own = {self._stands_for(x): x for x in part.inputs}
+        chosen = dict(part.when)
+
+        def may_be_chosen(when):
+            return all(chosen.get(name, option) == option for name, option in when)
+
+        return tuple(
+            own.get(origin, origin[0])
+            for origin, numbers in readers.items()
+            if origin[1] <= number + (self._priced.get(origin[0].parent) == number)
+            and may_be_chosen(origin[2])
+            and any(reader > number and may_be_chosen(self.parts[reader].when) for reader in numbers)
+        )
 
     def _price(self, output, label):
         functions, ends = _walk_back(output, lambda variable: variable.parent in self._priced)
         if functions:
-            self._priced.update(functions)
+            self._priced.update(dict.fromkeys(functions, len(self.parts)))
             inputs = tuple(end for end in ends if end.parent is not None or end in self._cuts)
             self.parts.append(Part(self._around.when, (output,), inputs, f"{self._name}: {label}"))
 

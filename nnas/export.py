@@ -1,14 +1,15 @@
-"""The trained network as a file, its batch normalization folded into its convolutions."""
+"""The trained network as files, its batch normalization folded into its convolutions."""
 
+import re
 import shutil
 import tempfile
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import nnabla as nn
 from nnabla.utils.save import save as save_nnp
 
-from nnas.deciders import Fixed
-from nnas.errors import NnasError, one_line
+from nnas.deciders import Costing, Fixed
 from nnas.files import replacing
 from nnas.layers import SHIPPED, fold
 from nnas.updates import set_parameters
@@ -28,24 +29,64 @@ def shipped_network(network, choices, batch, weights=None):
     return x, {"logits": outputs.logits, **outputs.others}, parameters
 
 
-def export_nnp(path, name, x, outputs, parameters):
-    """Write a nnabla network file whose network `name` maps x to {name: output}; its executor is called 'runtime'."""
-    scope = {}
+def modules(network, choices, batch, weights=None):
+    """The parts of an architecture as it ships, in the order in which they run, and {name: parameter} of all.
+
+    They are cut where decisions were: one part for each chosen option that is no identity, and one for what lies
+    between. weights: as for shipped_network.
+    """
+    x, scope = nn.Variable((batch, *network.input_shape)), {}
+    costing = Costing(network.name, x)
+
+    def decide(name, candidates, x):
+        return costing(name, {choices[name]: candidates[choices[name]]}, x)
+
+    with nn.parameter_scope("", scope):
+        outputs = network(x, decide, SHIPPED)
+        costing.finish(outputs.logits, *outputs.others.values())
+        parameters = nn.get_parameters(grad_only=False)
+    if weights is not None:
+        set_parameters(parameters, fold(weights), "the trained weights")
+    # In this network all of them are there.
+    return [replaced(part, when=()) for part in costing.parts], parameters
+
+
+def export_modules(folder, parts, parameters, writers):
+    """Write each part as a file, and return [{format: file name}]; the folder is made.
+
+    writers: {format: function of (path, name, inputs, outputs, parameters)}, as export_nnp is one.
+    """
+    folder.mkdir(exist_ok=True)
+    files = []
+    for number, part in enumerate(parts, start=1):
+        name = "_".join([f"{number:03}", *re.findall(r"\w+", part.label.partition(": ")[2])])
+        inputs = {f"x{position}" if len(part.inputs) > 1 else "x": x for position, x in enumerate(part.inputs)}
+        files.append({form: f"{name}.{form}" for form in writers})
+        for form, write in writers.items():
+            write(folder / f"{name}.{form}", name, inputs, {"y": part.outputs[0]}, parameters)
+    return files
+
+
+def export_nnp(path, name, inputs, outputs, parameters):
+    """Write a nnabla network file with the network `name`; its executor is called 'runtime'.
+
+    inputs, outputs, parameters: {name: Variable}; parameters that the network does not use are left out.
+    """
+    scope, used = {}, set()
+    for output in outputs.values():
+        output.visit(lambda function: used.update(function.inputs))
     with nn.parameter_scope("", scope), replacing(path) as temporary, tempfile.TemporaryDirectory() as folder:
         for parameter_name, parameter in parameters.items():
-            nn.parameter.set_parameter(parameter_name, parameter)
+            if parameter in used:
+                nn.parameter.set_parameter(parameter_name, parameter)
         # nnabla leaves a half-written file when it fails, and writes only to names that end in .nnp.
         written = Path(folder) / "network.nnp"
-        contents = {
-            "networks": [{"name": name, "batch_size": x.shape[0], "outputs": outputs, "names": {"x": x}}],
-            "executors": [{"name": "runtime", "network": name, "data": ["x"], "output": list(outputs)}],
-        }
-        try:
-            save_nnp(str(written), contents)
-        # Of HDF5, when the disk of temporary files is full.
-        except (OSError, RuntimeError) as error:
-            raise NnasError(
-                f"{path}: the network cannot be written by way of {folder} ({one_line(error)}); when there is room, "
-                "the same command goes on"
-            ) from error
+        batch = next(iter(inputs.values())).shape[0]
+        save_nnp(
+            str(written),
+            {
+                "networks": [{"name": name, "batch_size": batch, "outputs": outputs, "names": inputs}],
+                "executors": [{"name": "runtime", "network": name, "data": [*inputs], "output": [*outputs]}],
+            },
+        )
         shutil.copyfile(written, temporary)

@@ -38,6 +38,7 @@ class RunFolder:
         self.supernet = self.path / "supernet.h5"
         self.weights = self.path / "weights.h5"
         self.network = self.path / "network.nnp"
+        self.modules = self.path / "modules"
         self.summary = self.path / "summary.json"
         self.checkpoints = self.path / "checkpoint"
         self.earlier = self.path / "earlier"

@@ -125,7 +125,7 @@ class Architecture:
             isinstance(cost, dict)
             and isinstance(cost.get("unit"), str)
             and all(
-                type(number) in (int, float) and number >= 0 for number in (cost.get("value"), cost.get("error", 0))
+                type(number) in (int, float) and number >= 0 for number in (cost.get("value"), cost.get("error") or 0)
             )
             for cost in predicted.values()
         ):

@@ -51,11 +51,31 @@ class Terminal:
 
 def costs_text(name, costs):
     """One line on the Costs of a space: how many terms, where they are from, and how they add up."""
-    source = (costs.description or {}).get("table")
+    source, imported = ((costs.description or {}).get(key) for key in ("table", "imported_from"))
     line = f"{name}: {len(costs.terms)} modules in {costs.unit}" + (f" from {source}" if source else ", counted")
+    if imported:
+        line += f", imported from {imported}"
+    if costs.error is None:
+        line += "; sums of modules, uncalibrated: how far whole networks are from them is unknown"
     if costs.error:
         line += f"; a whole network takes {costs.factor:.3f} of their sum, ± {costs.error:.1%}"
     return line
+
+
+def coverage_text(whole, cut, lacks):
+    """How much of a space a latency table has, and all that it lacks."""
+    total = whole + cut + len(lacks)
+    line = f"{whole} of {total} modules are in the table, {cut} are sums of what is in it, {len(lacks)} are missing"
+    return "\n".join([line + (":" if lacks else ""), *(f"  {lack.label}" for lack in lacks)])
+
+
+def adapted_text(name, path, networks, costs, extremes):
+    """What was predicted of a new device; extremes: the cost of the cheapest and of the dearest architecture."""
+    cheapest, dearest = extremes
+    return (
+        f"{name}: all architectures take {cheapest:.4g} to {dearest:.4g} {costs.unit}, by {networks} measured ones; "
+        f"± {costs.error:.1%} on networks left out\n{path}: the latency table, {len(costs.terms)} modules"
+    )
 
 
 def epoch_line(progress, constraints):
@@ -108,4 +128,5 @@ def summary_text(summary, choices):
 
 
 def _figure(value, unit, relative_error):
-    return f"{value:.4g} {unit}" + (f" ± {relative_error:.1%}" if relative_error else "")
+    error = " ± unknown" if relative_error is None else f" ± {relative_error:.1%}" if relative_error else ""
+    return f"{value:.4g} {unit}{error}"

@@ -296,7 +296,8 @@ def test_running_again_repeats_nothing(run, copy):
 
 
 @pytest.mark.parametrize(
-    "override, named", [("seed=1", "seed (there 0, now 1)"), ("train.micro_batch=8", "train.micro_batch (there 16, now 8)")]
+    "override, named",
+    [("seed=1", "seed (there 0, now 1)"), ("train.micro_batch=8", "train.micro_batch (there 16, now 8)")],
 )
 def test_another_configuration_in_the_same_folder_is_refused(run, override, named):
     before = contents("run")
@@ -386,8 +387,100 @@ def test_counted_costs_and_several_constraints(run):
         assert cost["predicted"] <= cost["bound"] * (1 + 1e-9)
 
 
-def test_a_search_without_a_bound(run):
-    done = call([*SEARCH[:-1], *SHORT, "~constraints.latency", "run_dir=free"])
+def test_a_search_within_all_bounds_at_once(run):
+    names = ("latency", "macs", "memory", "parameters")
+    bounds = [f"constraints.{name}.fraction=0.9" for name in names[1:]]
+    done = call([*SEARCH, *SHORT, f"constraints=[{','.join(names)}]", *bounds, "run_dir=bounded"])
+    assert done.status == 0, done.err
+    costs, exact = (read("bounded/summary.json")[key] for key in ("costs", "counted"))
+    assert tuple(costs) == names and [cost["unit"] for cost in costs.values()] == ["ms", "MACs", "bytes", "parameters"]
+    assert all(cost["predicted"] <= cost["bound"] * (1 + 1e-9) for cost in costs.values())
+    assert exact["macs"] == costs["macs"]["predicted"] and exact["parameters"] == costs["parameters"]["predicted"]
+    memory = exact["memory"]
+    assert memory["weights"] == 4 * exact["parameters"] and memory["peak_of_activations"] > 0
+    assert memory["total"] == sum(memory[part] for part in ("weights", "peak_of_activations"))
+    assert memory["total"] <= costs["memory"]["predicted"]
+
+
+def logits_by_modules(folder, images, run_module):
+    """Feed images through the modules of a chain, file by file."""
+    content = read(folder / "modules.json")
+    for module in content["modules"]:
+        images = run_module(folder / module["files"][run_module.form], images)
+    return images
+
+
+def run_nnp(path, images):
+    loader = NnpLoader(str(path))
+    (name,) = loader.get_network_names()
+    network = loader.get_network(name, batch_size=len(images))
+    (x,), (y,) = network.inputs.values(), network.outputs.values()
+    x.d = images
+    y.forward()
+    return y.d.copy()
+
+
+def run_onnx(path, images):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (x,) = session.get_inputs()
+    return np.concatenate([session.run(None, {x.name: images[i : i + 1]})[0] for i in range(len(images))])
+
+
+run_nnp.form, run_onnx.form = "nnp", "onnx"
+
+
+@pytest.mark.parametrize("run_file", [run_nnp, run_onnx])
+def test_the_network_and_its_modules_are_exported(run, random, run_file):
+    pytest.importorskip("onnx")
+    exports = ["export.modules=true", "export.formats=[nnp,onnx]", "weights=run/weights.h5", "train.epochs=0"]
+    tables = contents("latency_tables")
+    done = call([*TRAIN, "architecture=run/architecture.json", *exports, "run_dir=exported"])
+    assert done.status == 0, done.err
+    assert contents("latency_tables") == tables, "the search has measured them all"
+    images = random.normal(size=(3, 1, 12, 12)).astype(np.float32)
+    config, architecture = load("proxyless", None, SEARCH[1:]), Architecture.load("run/architecture.json")
+    weights, _ = read_arrays("exported/weights.h5", "weights")
+    expected = logits_of(config, architecture.choices, weights, images)
+    got = run_file(f"exported/network.{run_file.form}", images)
+    np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max(), rtol=1e-3)
+    by_modules = logits_by_modules(Path("exported/modules"), images, run_file)
+    np.testing.assert_allclose(by_modules, got, atol=1e-4 * np.abs(expected).max())
+    content = read("exported/modules/modules.json")
+    terms = {term["label"]: term["cost"] for term in read("run/costs.json")["latency"]["terms"]}
+    assert content["unit"] == "ms" and content["latency"]["device"]["backend"] == "cpu"
+    for module in content["modules"]:
+        assert module["latency"] == terms[f"tiny: {module['module']}"]
+    assert sum(module["latency"] for module in content["modules"]) == pytest.approx(
+        architecture.predicted["latency"]["value"] / read("run/costs.json")["latency"]["factor"]
+    )
+    assert {path.name for path in Path("exported/modules").iterdir()} == {"modules.json"} | {
+        name for module in content["modules"] for name in module["files"].values()
+    }
+
+
+def test_a_search_for_onnx_runtime(run):
+    pytest.importorskip("onnxruntime")
+    done = call([*SEARCH, *SHORT, "device=onnxruntime", "export.formats=[onnx]", "run_dir=onnx"])
+    assert done.status == 0, done.err
+    summary = read("onnx/summary.json")
+    assert "onnxruntime" in summary["measured_latency"]["device"] and summary["measured_latency"]["median"] > 0
+    assert read("onnx/costs.json")["latency"]["description"]["device"]["backend"] == "onnxruntime"
+    assert Path("onnx/network.onnx").exists() and not Path("onnx/network.nnp").exists()
+    next(path for path in Path("latency_tables").iterdir() if "onnxruntime" in path.name).unlink()
+
+
+def test_live_is_for_final_networks(run):
+    live = ["estimator@constraints.latency.estimator=live", "run_dir=bad"]
+    check_error(call([*SEARCH, *SHORT, *live]), "live", "estimator=latency")
+    assert not Path("bad").exists()
+    done = call([*TRAIN, "architecture=run/architecture.json", "estimator=live", "run_dir=lively"])
+    assert done.status == 0 and read("lively/summary.json")["measured_latency"]["median"] > 0, done.err
+
+
+@pytest.mark.parametrize("none", ["~constraints.latency", "constraints=[]"])
+def test_a_search_without_a_bound(run, none):
+    done = call([*SEARCH[:-1], *SHORT, none, "run_dir=free"])
     assert done.status == 0, done.err
     assert read("free/architecture.json")["predicted"] == {}
 
@@ -462,6 +555,10 @@ def test_showing_the_configuration_does_nothing(home):
         ([*SEARCH, "space.stem={channels: many, stride: 1}"], ["space.stem"]),
         ([*SEARCH, "space.head=wide"], ["space.head"]),
         ([*SEARCH, "space.stem={channels: 0, stride: 1}"], ["space.stem"]),
+        ([*SEARCH, "export.formats=[onx]"], ["export.formats=['onx']", "did you mean 'onnx'"]),
+        ([*SEARCH, "export.formats=5"], ["export.formats=5", "nnp, onnx"]),
+        ([*SEARCH, "export.formats=[]"], ["export.formats=[]", "nnp, onnx"]),
+        ([*SEARCH, "export.modules=maybe"], ["export.modules='maybe'"]),
         ([*SEARCH, "run_dir=latency_tables"], ["run_dir=latency_tables"]),
         (TRAIN, ["architecture is not given"]),
         ([*TRAIN, "architecture=nowhere.json"], ["nowhere.json", "no such file"]),
@@ -665,7 +762,15 @@ def test_an_architecture_that_changed_since_the_run_began_is_refused(run):
 
 
 @pytest.mark.parametrize(
-    "change", ["~constraints.latency.weight", "+constraints.macs.bound=1e5", "~seed", "bound_ms=inf", "run_dir=2024"]
+    "change",
+    [
+        "constraints.latency=3",
+        "~constraints.latency.weight",
+        "+constraints.macs.bound=1e5",
+        "~seed",
+        "bound_ms=inf",
+        "run_dir=2024",
+    ],
 )
 def test_odd_configurations_are_no_tracebacks(run, change):
     done = call([*SEARCH, *SHORT, "run_dir=odd", change])

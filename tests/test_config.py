@@ -15,6 +15,7 @@ from PIL import Image
 from tiny import Judge, objective_of
 
 import nnas
+from nnas import app
 from nnas import config as configuration
 from nnas.communicator import Alone
 from nnas.config import build, load, parse
@@ -28,7 +29,15 @@ CONF = configuration.folder()
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # What a command does not know by itself.
-GIVEN = {"train": ["architecture=a.json"], "proxyless_imagenet": ["data.path=folder"]}
+GIVEN = {
+    "train": ["architecture=a.json"],
+    "coverage": ["table=a.json"],
+    "import_table": ["source=a.yaml", "processor=a"],
+    "export_table": ["table=a.json", "target=a.csv"],
+    "proxyless_imagenet": ["data.path=folder"],
+    "resume": ["run_dir=a"],
+    "adapt": ["sources=[a.json]", "measurements=m.csv"],
+}
 
 
 def options(group):
@@ -60,7 +69,7 @@ def test_there_are_commands_and_options():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_composes_and_names_what_it_runs(command):
     config = plain(command)
-    assert config.command in ("search", "train", "profile")
+    assert config.command in {*app.COMMANDS, *app.FILE_COMMANDS, "resume"}
     assert not OmegaConf.missing_keys(config)
     assert "hydra" not in OmegaConf.to_container(config, throw_on_missing=True) and "${" not in OmegaConf.to_yaml(
         config
@@ -187,10 +196,37 @@ def test_estimators_build(option, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", options("constraints"))
+def test_constraints_bring_their_estimator(option):
+    (name,) = load("proxyless", None, [f"constraints={option}"]).constraints
+    one = load("proxyless", None, [f"constraints=[{option}]", "bound_ms=3"]).constraints[option]
+    assert name == option and build(one.estimator).unit
+    assert one.weight is None and one.fraction == 0.5 and one.bound == (3 if option == "latency" else None)
+
+
+def test_constraints_are_chosen_by_name():
+    def chosen(*overrides):
+        return load("proxyless", None, list(overrides)).constraints
+
+    assert (
+        set(chosen()) == {"latency"} and set(chosen("constraints=[]")) == set(chosen("~constraints.latency")) == set()
+    )
+    several = chosen("constraints=[latency,macs,memory]", "constraints.macs.bound=4e5", "bound_fraction=0.7")
+    assert set(several) == {"latency", "macs", "memory"}
+    assert several.macs.bound == 4e5 and several.latency.fraction == 0.7
+    by_graph = chosen("estimator@constraints.latency.estimator=latency_by_graph")
+    assert by_graph.latency.estimator._target_.endswith("LatencyByGraph")
+    # One of one's own needs no file.
+    own = chosen(
+        "+estimator@constraints.mine.estimator=macs", "+constraints.mine.bound=1", "+constraints.mine.weight=1"
+    )
+    assert set(own) == {"latency", "mine"}
+
+
 @pytest.mark.parametrize("option", options("solver"))
 def test_solvers_build(option):
     settings = build(composed("solver", option))
-    assert set(settings) == {"make_solver", "learning_rate", "weight_decay", "clip_norm"}
+    assert set(settings) == {"make_solver", "learning_rate", "schedule", "weight_decay", "clip_norm"}
     solver = settings["make_solver"]()
     solver.set_learning_rate(settings["learning_rate"])
     assert solver is not settings["make_solver"](), "one for each group of parameters"
@@ -199,9 +235,11 @@ def test_solvers_build(option):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
-    network = build(plain(command).space)
-    for value in vars(network).values():
-        assert type(value).__module__.split(".")[0] != "omegaconf"
+    groups = {"space", "format"} & plain(command).keys()
+    assert groups or command == "resume"
+    for group in groups:
+        for value in vars(build(plain(command)[group])).values():
+            assert type(value).__module__.split(".")[0] != "omegaconf"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +255,7 @@ def test_values_that_are_lists_stay_plain(command):
         ("proxyless", ["spaces=mobilenet_small"], ["spaces=mobilenet_small", "did you mean 'space'"]),
         ("proxyless", ["data=imagenets"], ["data=imagenets", "did you mean 'imagenet'", "cluttered_digits"]),
         ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
+        ("proxyless", ["constraints=[latency,mac]"], ["constraints=mac", "did you mean 'macs'", "memory, parameters"]),
         ("proxyless", ["seed"], ["seed", "key=value"]),
         ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
         ("proxyless", ["~nothing"], ["nothing"]),

@@ -21,7 +21,13 @@ CHAINS = [
 # What everything may stand on; it imports nothing of nnas but its like.
 FOUNDATION = {"errors", "files", "progress", "randomness"}
 # Leaves import the foundation only, and what is named here.
-LEAVES = {"communicator": set(), "checkpoint": set(), "rundir": {"checkpoint"}, "data": {"data"}}
+LEAVES = {
+    "communicator": set(),
+    "checkpoint": set(),
+    "rundir": {"checkpoint"},
+    "data": {"data"},
+    "measurements": {"space"},
+}
 # One file each: an implementation imports none of its package but base.
 ALONE = {"spaces", "searchers"}
 # What only these, and what is in them, import: {package or module: importers}.
@@ -35,9 +41,12 @@ ONLY = {
     "tqdm": {"nnas.terminal", "nnas.data.bars"},
     "numba": {"nnas.kernels"},
     "llvmlite": {"nnas.kernels"},
+    "onnx": {"estimators.onnx_graph"},
+    "onnxruntime": {"estimators.onnx_graph"},
     "nnas.kernels": {"nnas.layers", "nnas.app"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
+WITHOUT_NNABLA |= {"nnas.measurements", "estimators.adaptation"}
 
 
 def sources(root):

@@ -407,10 +407,26 @@ def test_arrays_that_are_not_there(tmp_path, place):
 def test_many_arrays_in_one_place(tmp_path):
     """Each is no larger than the file, all together would not fit into memory."""
     image, index = parts(write_weights(tmp_path).read_bytes())
-    image += b"\0" * 2**20
-    index["arrays"] = {str(number): ["<f4", [2**17], 0] for number in range(1000)}
-    content = sealed(image, json.dumps(index).encode())
+    index["arrays"] = {str(number): ["<f4", [2**17], len(image)] for number in range(100)}
+    content = sealed(image + b"\0" * 2**20, json.dumps(index).encode())
     assert read_damaged(tmp_path / "weights.h5", content, READERS["weights"][1], check_weights) == "refused"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400", "1" + "0" * 400])
+@pytest.mark.parametrize(
+    "name, place", [("architecture", ": 1.5"), ("table", ": 1.17"), ("costs", ": 1.1"), ("records", ": 0.5")]
+)
+def test_numbers_are_finite(name, place, number, tmp_path):
+    write, read, check = READERS[name]
+    path = write(tmp_path)
+    content = path.read_text().replace(place, f": {number}", 1)
+    if name == "costs":
+        costs = json.loads(content)["latency"]
+        del costs["digest"]
+        digest = hashlib.sha256(json.dumps(costs, sort_keys=True).encode()).hexdigest()
+        content = json.dumps({"latency": {**costs, "digest": digest}})
+    assert number in content or name == "costs"
+    assert read_damaged(path, content.encode(), read, check) == "refused"
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1.0])

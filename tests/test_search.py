@@ -378,10 +378,10 @@ def test_gates_get_the_gradient_of_the_mixture(network, random):
     for name, parameter in supernet.parameters.items():
         if name.endswith("gamma"):  # blocks with a shortcut start as the identity, where no gradient is left
             parameter.d = random.uniform(0.5, 1.5, parameter.shape).astype(np.float32)
-    supernet.parameters["classifier/W"].d *= 4  # for gradients far above the error of differences
     weights = parameter_arrays(supernet.parameters)
     images, labels = random.normal(size=(6, *SHAPE)), random.integers(CLASSES, size=(6, 1))
-    for _ in range(2):
+    reached = 0
+    for _ in range(4):
         active = {d.name: int(random.integers(len(d.options))) for d in space.decisions}
         pairs = {d.name: sorted({active[d.name], (active[d.name] + 1) % len(d.options)}) for d in space.decisions}
         options = {d.name: [d.options[i] for i in pairs[d.name]] for d in space.decisions}
@@ -395,21 +395,23 @@ def test_gates_get_the_gradient_of_the_mixture(network, random):
         assert 1 - error == pytest.approx(supernet.accuracy(choices, images, labels))
         assert all(parameter.grad.zeroing for parameter in supernet.trained.values())
         gradients = {name: gate.g.copy() for name, gate in gates.items()}
-        reached = 0
         for decision in space.decisions:
             gate, place = gates[decision.name], gates[decision.name].d.copy()
             for i in range(len(decision.options)):
+                if i not in pairs[decision.name]:
+                    assert gradients[decision.name][i] == 0
+                    continue
                 ends = []
                 for sign in (1, -1):
                     gate.d = place + sign * 5e-4 * np.eye(len(place))[i]
                     ends.append(supernet.differentiate(options, images, labels)[0])
                 difference = (ends[0] - ends[1]) / 1e-3
                 assert gradients[decision.name][i] == pytest.approx(difference, rel=0.03, abs=2e-3)
-                if i not in pairs[decision.name] or decision.name not in choices:
-                    assert gradients[decision.name][i] == 0
+                assert decision.name in choices or gradients[decision.name][i] == 0
                 reached += abs(difference) > 0.005
             gate.d = place
-        assert reached >= 3
+    # That of an active option is often 0: batch normalization behind it undoes what its gate does.
+    assert reached >= 6
     assert_same(parameter_arrays(supernet.parameters), weights)
 
 

@@ -49,6 +49,44 @@ def test_affine_flattens_behind_the_base_axis():
     assert macs(F.affine(x, parameter(5, 4), base_axis=2), x) == 3 * 2 * 5 * 4
 
 
+# What multiplies: name, a function of the input, its weights; without padding, which only adds zeros.
+MULTIPLYING = {
+    "convolution": (F.convolution, (8, 4, 3, 3), {}),
+    "strided": (F.convolution, (8, 4, 3, 3), {"stride": (2, 3)}),
+    "dilated": (F.convolution, (8, 4, 3, 3), {"dilation": (2, 2)}),
+    "grouped": (F.convolution, (8, 2, 3, 5), {"group": 2}),
+    "depthwise": (F.depthwise_convolution, (4, 3, 3), {"stride": (2, 2)}),
+    "depthwise, multiplied": (F.depthwise_convolution, (8, 3, 3), {"multiplier": 2}),
+    "transposed": (F.deconvolution, (4, 6, 3, 3), {}),
+    "transposed, strided": (F.deconvolution, (4, 6, 3, 3), {"stride": (2, 2)}),
+    "transposed, dilated": (F.deconvolution, (4, 6, 3, 3), {"dilation": (2, 2)}),
+    "transposed, grouped": (F.deconvolution, (4, 3, 2, 2), {"group": 2, "stride": (2, 2)}),
+    "transposed, depthwise": (F.depthwise_deconvolution, (4, 3, 3), {}),
+    "affine": (F.affine, (4 * 9 * 11, 5), {}),
+    "affine, with a base axis": (F.affine, (9 * 11, 5), {"base_axis": 2}),
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLYING)
+def test_ones_add_up_to_the_number_of_multiplications(name):
+    """With ones for data and weights, every multiply-add adds one to the sum over the output."""
+    function, shape, arguments = MULTIPLYING[name]
+    x, weights = nn.Variable((2, 4, 9, 11)), nn.Variable(shape, need_grad=True)
+    x.d = weights.d = 1
+    y = function(x, weights, **arguments)
+    y.forward()
+    part = Part((y,), (x,), name)
+    assert MACs().costs([part]) == [float(y.d.astype("float64").sum())]
+    assert Parameters().costs([part]) == [float(weights.size)]
+
+
+def test_batch_normalization_has_two_trained_parameters_a_channel():
+    x = nn.Variable((1, 7, 6, 6))
+    mean, variance = nn.Variable((1, 7, 1, 1)), nn.Variable((1, 7, 1, 1))
+    y = F.batch_normalization(x, parameter(1, 7, 1, 1), parameter(1, 7, 1, 1), mean, variance, batch_stat=False)
+    assert Parameters().costs([Part((y,), (x,), "norm")]) == [14.0]
+
+
 def test_inverted_residual_by_formula():
     channels, inner, area = 4, 12, 36
     part = inverted_residual(channels, expansion=3, kernel=5)

@@ -38,6 +38,17 @@ def test_round_trip(table, path):
     assert tables.read(path) == table
 
 
+def test_where_a_table_is_from_is_kept_and_may_be_missing(table, path):
+    assert tables.read(path).origin is None
+    table.origin = {"file": "theirs.yaml", "not_taken": [["a", "why"]]}
+    table.write(path)
+    assert tables.read(path) == table
+    content = json.loads(path.read_text())
+    del content["origin"]
+    path.write_text(json.dumps(content))
+    assert tables.read(path).origin is None
+
+
 def test_the_file_says_what_it_holds(path):
     content = json.loads(path.read_text())
     assert content["unit"] == "ms" and content["device"] == HERE and content["batch"] == 2
@@ -81,6 +92,8 @@ def damage(path, **changes):
         ({"unit": "s"}, "'s'"),
         ({"device": "a laptop"}, "processor"),
         ({"batch": 0}, "batch size is 0"),
+        ({"origin": "by mail"}, "origin"),
+        ({"origin": {"file": "a\nb"}}, "origin"),
         ({"entries": []}, "damaged"),
         ({"entries": {"x": {"label": "x"}}}, "lacks 'rounds'"),
         ({"calibration": {"space": {"factor": -1, "error": 0, "networks": 5}}}, "factor of space"),

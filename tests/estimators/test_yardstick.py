@@ -37,7 +37,9 @@ def test_latencies_scale_with_the_reference_of_their_table(tmp_path, monkeypatch
         y = F.relu(F.convolution(y, nn.Variable.from_numpy_array(np.full((8, 8, 3, 3), 0.1, np.float32)), pad=(1, 1)))
     figures = {}
     for reference in (1e-4, 2e-4):
-        monkeypatch.setattr(latencies, "yardstick", lambda device, _, reference=reference: yardstick(device, reference))
+        monkeypatch.setattr(
+            latencies, "yardstick", lambda device, *_, reference=reference: yardstick(device, reference)
+        )
         estimator = Latency("cpu", folder=tmp_path / str(reference), rounds=9)
         (figures[reference],) = estimator.costs([latencies.Part((y,), (x,), "stack")])
         assert read(estimator.path).yardstick == reference
