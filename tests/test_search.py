@@ -134,6 +134,23 @@ def test_a_searcher_keeps_its_promises(make, random):
     assert searcher.best() == other.best() and searcher.figures() == other.figures()
 
 
+@pytest.mark.parametrize("make", [SEARCHERS[0], VARIANTS[0], SEARCHERS[2]])
+def test_accuracy_and_cost_in_a_reward_are_of_one_architecture(make, random):
+    network = mobilenet()
+    space = listed(network)
+    one, _ = constraint(space, "macs", price(network, space, MACs()), None, 0.6, 1.0)
+    objective = objective_of(make)
+    searcher = make(space, [one], objective, communicator=shared(S.Sgd)["communicator"], seed=0)
+    accuracies = []
+    for _ in range(5):
+        judge = Judge(searcher, lambda choices: accuracies.append(random.uniform(0, 1)) or accuracies[-1])
+        accuracies.clear()
+        figures = searcher.step(judge)
+        costs = [{"macs": one.costs.cost(choices)} for choices in judge.judged]
+        rewards = [objective(accuracy, cost, [one]) for accuracy, cost in zip(accuracies, costs, strict=True)]
+        assert len(set(accuracies)) == 3 and figures["reward"] == pytest.approx(np.mean(rewards))
+
+
 @pytest.mark.parametrize("make", SEARCHERS + VARIANTS)
 def test_decisions_draw_independently(make):
     """Of the paths to train and of those that are judged: with generators seeded alike only 3 of 9 would be seen."""
