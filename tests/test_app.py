@@ -788,7 +788,7 @@ def test_an_interruption_is_one_line(run, monkeypatch):
     assert done.status == 130
 
 
-@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_several_processes_do_not_search_side_by_side(run, monkeypatch, variable):
     monkeypatch.setenv(variable, "4")
     check_error(call([*SEARCH, *SHORT, "run_dir=bad"]), variable)

@@ -3,6 +3,7 @@
 from functools import partial
 
 import nnabla as nn
+import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
@@ -14,15 +15,16 @@ from estimators.macs import MACs
 from nnas import checkpoint
 from nnas.classifier import Classification, ClassifierGraph
 from nnas.data.batches import evaluation_batches
-from nnas.deciders import Fixed, listed
+from nnas.deciders import Fixed, Sampled, listed
 from nnas.errors import NnasError
-from nnas.layers import SAMPLED_EVALUATION, SHIPPED, TRAINING
+from nnas.layers import SAMPLED_EVALUATION, SHIPPED, TRAINING, Outputs, affine, conv_bn, global_average_pooling
 from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.search import Search, Supernet
 from nnas.searchers.proxyless_gradient import ProxylessGradient
 from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
+from nnas.space import Decision, Site, Space
 from nnas.updates import parameter_arrays, set_parameters
 
 # Every searcher of the package: a function of (space, constraints, objective, communicator=..., seed=...).
@@ -132,6 +134,39 @@ def test_a_searcher_keeps_its_promises(make, random):
     assert searcher.best() == other.best() and searcher.figures() == other.figures()
 
 
+@pytest.mark.parametrize("make", [SEARCHERS[0], VARIANTS[0], SEARCHERS[2]])
+def test_accuracy_and_cost_in_a_reward_are_of_one_architecture(make, random):
+    network = mobilenet()
+    space = listed(network)
+    one, _ = constraint(space, "macs", price(network, space, MACs()), None, 0.6, 1.0)
+    objective = objective_of(make)
+    searcher = make(space, [one], objective, communicator=shared(S.Sgd)["communicator"], seed=0)
+    accuracies = []
+    for _ in range(5):
+        judge = Judge(searcher, lambda choices: accuracies.append(random.uniform(0, 1)) or accuracies[-1])
+        accuracies.clear()
+        figures = searcher.step(judge)
+        costs = [{"macs": one.costs.cost(choices)} for choices in judge.judged]
+        rewards = [objective(accuracy, cost, [one]) for accuracy, cost in zip(accuracies, costs, strict=True)]
+        assert len(set(accuracies)) == 3 and figures["reward"] == pytest.approx(np.mean(rewards))
+
+
+@pytest.mark.parametrize("make", SEARCHERS + VARIANTS)
+def test_decisions_draw_independently(make):
+    """Of the paths to train and of those that are judged: with generators seeded alike only 3 of 9 would be seen."""
+    space = Space("pairs", tuple(Decision(name, ("a", "b", "c"), (Site((1,)),)) for name in "xy"))
+    searcher = make(space, [], objective_of(make), communicator=shared(S.Sgd)["communicator"], seed=0)
+    start, judge = searcher.state(), Judge(searcher, lambda choices: 0.5)
+    while len(judge.judged) < 900:
+        searcher.step(judge)
+        # All that it learnt is taken back, so that the probabilities stay uniform.
+        searcher.restore({**start, "generator": searcher.state()["generator"]})
+    for drawn in (judge.judged, [searcher.sample() for _ in range(900)]):
+        pairs = [(choices["x"], choices["y"]) for choices in drawn]
+        counts = [pairs.count((x, y)) * 900 / len(pairs) for x in "abc" for y in "abc"]
+        assert min(counts) > 60 and max(counts) < 140, counts
+
+
 @pytest.mark.parametrize("make", SEARCHERS)
 def test_a_state_survives_the_file(make, tmp_path):
     search, _, _ = make_search(make, warmup_epochs=0, epochs=1)
@@ -178,6 +213,76 @@ def test_warm_up_is_for_the_weights_alone(make):
             assert {"validation_error", "best_cost"} <= progress.record.keys()
     with pytest.raises(AssertionError):
         assert_same(state, start)
+
+
+@pytest.mark.parametrize("make", SEARCHERS)
+def test_weight_steps_are_for_the_weights_alone(make):
+    """Neither do they move what the searcher learns, nor does their solver know of it."""
+    network = mobilenet()
+    search, _, _ = make_search(make, network)
+    learnt, step = [], search.searcher.step
+
+    def watch(evaluate):
+        now = search.searcher.state()
+        now.pop("generator")
+        if learnt:
+            assert_same(now, learnt[-1])
+        figures = step(evaluate)
+        learnt.append(search.searcher.state())
+        learnt[-1].pop("generator")
+        return figures
+
+    search.searcher.step = watch
+    finish(search)
+    assert len(learnt) == 2
+    with nn.parameter_scope("", {}):
+        ClassifierGraph(network, Sampled(), TRAINING, Classification(), 1)
+        weights = nn.get_parameters().keys()
+    solvers = search.state()["update"]
+    assert sorted([*solvers["decayed"], *solvers["plain"]]) == sorted(weights)
+
+
+class Shared:
+    """Two decisions whose options take one convolution, under one name."""
+
+    name, input_shape, classes = "shared", SHAPE, CLASSES
+
+    def __call__(self, x, decide, mode):
+        def same(x):
+            return conv_bn(x, 4, 3, mode, "same", activation="relu")
+
+        x = conv_bn(x, 4, 3, mode, "stem", activation="relu")
+        for name in ("first", "second"):
+            own = partial(conv_bn, outmaps=4, kernel=1, mode=mode, name=name, activation="relu")
+            x = decide(name, {"same": same, "own": own, "twice": lambda x: same(F.relu(same(x)))}, x)
+        return Outputs(affine(global_average_pooling(x), self.classes, "classifier"))
+
+
+@pytest.mark.parametrize("make", ONE)
+def test_weights_that_options_share_have_one_name(make, tmp_path, random):
+    """It is the same in the checkpoint, in a resumed search and in the derived network."""
+    search, space, _ = make_search(make, Shared(), fraction=1.0)
+    names = {name for name in search.weights() if "same/" in name}
+    assert names == {f"same/{last}" for last in ("W", "gamma", "beta", "mean", "variance")}
+    for progress in search:
+        if progress.epoch == 3 and progress.record:
+            break
+    checkpoint.save(tmp_path, search.state())
+    other, _, _ = make_search(make, Shared(), fraction=1.0, seed=0)
+    other.restore(checkpoint.load(tmp_path)[0])
+    assert without_seconds(finish(search)) == without_seconds(finish(other))
+    assert_same(search.weights(), other.weights())
+    images, labels = patterns().validation.draw(np.arange(6), random)
+    for first, second in (("same", "own"), ("own", "twice"), ("same", "same")):
+        choices = space.check({"first": first, "second": second})
+        with nn.parameter_scope("", {}):
+            alone = ClassifierGraph(Shared(), Fixed(choices), SAMPLED_EVALUATION, Classification(), 6)
+            set_parameters(nn.get_parameters(grad_only=False), search.weights(), "the supernet")
+        search._supernet.select(choices)
+        supernet = search._supernet.evaluation
+        for graph in (alone, supernet):
+            graph.evaluate(images, labels)
+        np.testing.assert_allclose(alone.outputs.logits.d, supernet.outputs.logits.d, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", ONE)
@@ -286,7 +391,7 @@ def test_gates_get_the_gradient_of_the_mixture(network, random):
     network = network()
     space = listed(network)
     gates = {d.name: nn.Variable((len(d.options),), need_grad=True) for d in space.decisions}
-    supernet = Supernet(network, Classification(0.1), 4, 6, 0, shared(S.Sgd)["kernels"], gates)
+    supernet = Supernet(network, Classification(0.1), 4, 6, 0, shared(S.Sgd)["kernels"], gates=gates)
     for name, parameter in supernet.parameters.items():
         if name.endswith("gamma"):  # blocks with a shortcut start as the identity, where no gradient is left
             parameter.d = random.uniform(0.5, 1.5, parameter.shape).astype(np.float32)

@@ -125,6 +125,13 @@ def test_a_figure_that_is_no_latency_is_refused(path, figure, place):
         tables.read(path)
 
 
+def test_an_entry_without_rounds_is_refused(path):
+    """What was ended before it measured anything has no mean, whatever stands as its median."""
+    damage(path, entries={"a": {"label": "block a", "median": 1.0, "spread": 0.0, "runs": 1, "rounds": []}})
+    with pytest.raises(EstimatorError, match="block a.*no rounds"):
+        tables.read(path)
+
+
 def test_a_half_written_table_is_refused(path):
     path.write_text(path.read_text()[:200])
     with pytest.raises(EstimatorError, match="not whole JSON"):
