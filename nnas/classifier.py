@@ -24,6 +24,9 @@ class Classification:
             raise NnasError(
                 "label_smoothing is part of the built-in loss; set it to 0 together with a loss of your own"
             )
+        for name, value in (("columns", columns), ("metrics", metrics)):
+            if not isinstance(value or {}, dict):
+                raise NnasError(f"{name}={value!r}: it must be a mapping")
         self._weights = auxiliary_weight if isinstance(auxiliary_weight, dict) else {"auxiliary": auxiliary_weight}
         for name, weight in self._weights.items():
             check_number(f"auxiliary_weight of {name}", weight, 0)

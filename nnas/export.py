@@ -1,8 +1,8 @@
 """The trained network as files, its batch normalization folded into its convolutions."""
 
 import re
-import shutil
 import tempfile
+import zipfile
 from dataclasses import replace as replaced
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import nnabla as nn
 from nnabla.utils.save import save as save_nnp
 
 from nnas.deciders import Costing, Fixed
+from nnas.errors import NnasError, one_line
 from nnas.files import replacing
 from nnas.layers import SHIPPED, fold
 from nnas.updates import set_parameters
@@ -82,11 +83,23 @@ def export_nnp(path, name, inputs, outputs, parameters):
         # nnabla leaves a half-written file when it fails, and writes only to names that end in .nnp.
         written = Path(folder) / "network.nnp"
         batch = next(iter(inputs.values())).shape[0]
-        save_nnp(
-            str(written),
-            {
-                "networks": [{"name": name, "batch_size": batch, "outputs": outputs, "names": inputs}],
-                "executors": [{"name": "runtime", "network": name, "data": [*inputs], "output": [*outputs]}],
-            },
-        )
-        shutil.copyfile(written, temporary)
+        contents = {
+            "networks": [{"name": name, "batch_size": batch, "outputs": outputs, "names": inputs}],
+            "executors": [{"name": "runtime", "network": name, "data": [*inputs], "output": [*outputs]}],
+        }
+        try:
+            save_nnp(str(written), contents)
+        # Of HDF5, when the disk of temporary files is full.
+        except (OSError, RuntimeError) as error:
+            raise NnasError(
+                f"{path}: the network cannot be written by way of {folder} ({one_line(error)}); when there is room, "
+                "the same command goes on"
+            ) from error
+        _copy_without_dates(written, temporary)
+
+
+def _copy_without_dates(source, target):
+    """Copy a zip file so that equal contents are equal bytes."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for member in old.infolist():
+            new.writestr(zipfile.ZipInfo(member.filename), old.read(member))

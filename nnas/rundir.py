@@ -134,10 +134,11 @@ def start_run(run, config, inputs, growing=()):
         grown = _grown(run, config, growing)
         for phase in grown:
             _set_aside(run, phase)
-    if not run.inputs.exists():
-        write_json(run.inputs, inputs)
+    # The configuration makes the folder that of a run, so it comes first, and is changed when all else is ready.
     if grown or not run.config.exists():
         write_text(run.config, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    if not run.inputs.exists():
+        write_json(run.inputs, inputs)
     return grown
 
 
@@ -194,13 +195,20 @@ def _grown(run, config, growing):
         if key in growing and _grows(old.get(key), new.get(key)):
             phases.add(growing[key])
         else:
-            different.append(f"{key} (there {old.get(key, 'absent')}, now {new.get(key, 'absent')})")
+            different.append(f"{key} (there {_shown(old, key)}, now {_shown(new, key)})")
     if different:
         raise NnasError(
             f"run_dir={run.path}: it belongs to a run of another configuration, which differs in "
             f"{', '.join(different[:5])}; choose another run_dir, or the configuration of that run"
         )
     return sorted(phases)
+
+
+def _shown(values, key):
+    try:
+        return str(values.get(key, "absent"))
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def _grows(old, new):
@@ -215,8 +223,8 @@ def _check_inputs(run, inputs):
     if different:
         key = different[0]
         raise NnasError(
-            f"run_dir={run.path}: what the run reads has changed since it began: {key} (there "
-            f"{before.get(key, 'absent')}, now {now.get(key, 'absent')}); restore it, or choose another run_dir"
+            f"run_dir={run.path}: what the run reads has changed since it began: {key} (there {_shown(before, key)}, "
+            f"now {_shown(now, key)}); restore it, or choose another run_dir"
         )
 
 

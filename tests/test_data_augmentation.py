@@ -197,8 +197,9 @@ def searched(augmentation):
 
 def trained(augmentation):
     choices = listed(network()).complete(lambda decision: decision.options[0])
-    settings = {**shared(partial(S.Nesterov, momentum=0.9)), "augmentation": augmentation}
-    return Training(network(), choices, patterns().retraining, epochs=2, seed=0, **settings)
+    data = patterns()
+    data.augmentation = augmentation
+    return Training(network(), choices, data, epochs=2, seed=0, **shared(partial(S.Nesterov, momentum=0.9)))
 
 
 @pytest.mark.parametrize("make", [searched, trained])

@@ -21,7 +21,7 @@ SMALL += [f"{phase}.{key}" for phase in ("search", "train") for key in ("micro_b
 def test_an_experiment_starts(experiment, shape, classes, epochs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     # Measuring the exported network has tests of its own.
-    monkeypatch.setattr(app, "_measuring", lambda session, estimators: None)
+    monkeypatch.setattr(app, "_measured", lambda *_: None)
     status = app.run_command([experiment, *SMALL, f"train.epochs={epochs}", "run_dir=run"])
     told = capsys.readouterr()
     assert status == 0, told.err

@@ -108,7 +108,7 @@ def check_costs(loaded):
 
 
 def write_config(folder):
-    start_run(RunFolder(folder), CONFIG)
+    start_run(RunFolder(folder), CONFIG, {})
     return folder / "config.yaml"
 
 
@@ -662,7 +662,7 @@ def test_the_name_of_a_space_is_no_path_in_the_exported_file(tmp_path, name):
     with nn.parameter_scope("", {}):
         logits, parameters = PF.affine(x, 3), nn.get_parameters()
     (tmp_path / "inner").mkdir()
-    export_nnp(tmp_path / "inner" / "n.nnp", name, x, logits, parameters)
+    export_nnp(tmp_path / "inner" / "n.nnp", name, {"x": x}, {"logits": logits}, parameters)
     with zipfile.ZipFile(tmp_path / "inner" / "n.nnp") as file:
         assert all("/" not in member and not member.startswith(".") for member in file.namelist())
     assert [path.name for path in tmp_path.rglob("*")] == ["inner", "n.nnp"]

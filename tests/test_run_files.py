@@ -65,7 +65,7 @@ def home(tmp_path_factory):
     folder, before, path = tmp_path_factory.mktemp("runs"), os.getcwd(), list(sys.path)
     os.chdir(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "_measuring", lambda *_: None)
+        patch.setattr(app, "_measured", lambda *_: None)
         yield folder
     os.chdir(before)
     sys.path[:] = path

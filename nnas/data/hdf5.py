@@ -93,6 +93,6 @@ def _opened(path, x, y):
         )
     if labels.size != len(images) or labels.dtype.kind not in "iufb":
         raise NnasError(
-            f"{path}: {x} has {len(images)} images, {y} {labels.size} {labels.dtype} labels; each image needs a number"
+            f"{path}: {x} has {len(images)} images, {y} {labels.size} labels ({labels.dtype}); each image needs one"
         )
     return images, labels.reshape(-1)
