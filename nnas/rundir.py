@@ -8,7 +8,7 @@ import yaml
 
 from nnas import checkpoint
 from nnas.errors import NnasError
-from nnas.files import append_text, parse_json, read_bytes, read_yaml, remove_leftovers, write_text
+from nnas.files import append_text, leftovers, parse_json, read_bytes, read_yaml, remove_leftovers, write_text
 
 
 class RunFolder:
@@ -79,7 +79,8 @@ def find_run(path, command, config):
     if run.config.exists():
         _check_same(run, config)
         return run, True
-    if run.path.is_dir() and any(run.path.iterdir()):
+    # A run that was killed as it began may have left its configuration half written.
+    if run.path.is_dir() and set(run.path.iterdir()) - set(leftovers(run.path)):
         raise NnasError(f"run_dir={path}: the folder holds files that are not of a run; choose another one")
     return run, False
 
