@@ -51,9 +51,13 @@ def _naming(path):
         raise
 
 
+def leftovers(folder):
+    """The paths of what a process that was killed while it wrote left in a folder."""
+    return list(Path(folder).glob(f".*{PARTIAL}"))
+
+
 def remove_leftovers(folder):
-    """Remove what a process that was killed while it wrote left in a folder."""
-    for path in Path(folder).glob(f".*{PARTIAL}"):
+    for path in leftovers(folder):
         path.unlink(missing_ok=True)
 
 

@@ -13,6 +13,7 @@ from nnas import checkpoint
 from nnas.errors import NnasError
 from nnas.files import (
     append_text,
+    leftovers,
     parse_json,
     read_bytes,
     read_json,
@@ -117,7 +118,8 @@ def find_run(path, command, config, growing=()):
     run = RunFolder(_new_path(command) if path is None else str(path))
     if run.config.exists():
         _grown(run, config, growing)
-    elif run.path.is_dir() and any(run.path.iterdir()):
+    # A run that was killed as it began may have left its configuration half written.
+    elif run.path.is_dir() and set(run.path.iterdir()) - set(leftovers(run.path)):
         raise NnasError(f"run_dir={path}: the folder holds files that are not of a run; choose another one")
     return run
 
@@ -157,7 +159,7 @@ def _holder(folder):
 
 def _set_aside(run, phase):
     """Move what the end of a phase led to out of the way of its going on: kept in earlier/<number>/."""
-    results = [run.weights, run.network, run.summary]
+    results = [run.weights, *run.path.glob("network.*"), run.modules, run.summary]
     if phase == "search":
         results += [run.checkpoint("train"), run.supernet, run.architecture]
     results = [path for path in results if path.exists()]

@@ -121,6 +121,13 @@ def test_a_file_in_the_way_is_an_error(tmp_path, path):
     assert (tmp_path / "file").read_text() == "x"
 
 
+def test_a_run_that_was_killed_as_it_began_begins_again(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.yaml.k2j4abcd.partial").write_text("comm")
+    run, resumed = open_run(tmp_path / "run", "search", CONFIG)
+    assert not resumed and [path.name for path in run.path.iterdir()] == ["config.yaml"]
+
+
 def test_folders_without_a_name_of_their_own_are_all_new(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     paths = {open_run(None, "search", CONFIG)[0].path for _ in range(3)}
