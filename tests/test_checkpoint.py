@@ -264,12 +264,14 @@ def test_it_takes_its_place_by_one_rename_of_a_complete_file(two, monkeypatch):
 
     def watch(source, target):
         seen.append((checkpoint.read_arrays(source, "a checkpoint"), os.path.dirname(source) == str(two)))
+        assert not os.path.exists(target), "until then nothing has its name"
         replace(source, target)
 
     monkeypatch.setattr(files.os, "replace", watch)
     checkpoint.save(two, state_of(3))
     (((_, rest), beside),) = seen
     assert beside and rest == json.loads(json.dumps(rest))
+    assert checkpoint.load(two)[0]["epoch"] == 3
 
 
 def test_arrays_file_round_trip_and_errors(tmp_path):
