@@ -350,6 +350,7 @@ class Slow:
     def draw(self, indices, generator):
         time.sleep(0.05)
         return np.zeros((len(indices), 1)), np.zeros((len(indices), 1))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests in the background ignores it
 batches = TrainingBatches(Slow(), 4, 2, 0)
 batches.step("search", 0, 0)
 evaluation = evaluation_batches(Slow(), 4)
