@@ -125,7 +125,7 @@ def test_a_run_that_was_killed_as_it_began_begins_again(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".config.yaml.k2j4abcd.partial").write_text("comm")
     run, resumed = open_run(tmp_path / "run", "search", CONFIG)
-    assert not resumed and [path.name for path in run.path.iterdir()] == ["config.yaml"]
+    assert not resumed and {path.name for path in run.path.iterdir()} == {"config.yaml", "inputs.json"}
 
 
 def test_folders_without_a_name_of_their_own_are_all_new(tmp_path, monkeypatch):
