@@ -167,15 +167,12 @@ def _window(graph, function, a):
     return {"pads": 2 * list(a.pad), "strides": list(a.stride)}
 
 
+def _filters(graph, function, a):
+    return {**_window(graph, function, a), "dilations": list(a.dilation), "group": a.group}
+
+
 def _convolution(graph, function, a):
-    graph.node(
-        "Conv",
-        graph.inputs(function),
-        graph.outputs(function),
-        dilations=list(a.dilation),
-        group=a.group,
-        **_window(graph, function, a),
-    )
+    graph.node("Conv", graph.inputs(function), graph.outputs(function), **_filters(graph, function, a))
 
 
 def _depthwise_convolution(graph, function, a):
@@ -187,15 +184,8 @@ def _depthwise_convolution(graph, function, a):
 
 
 def _deconvolution(graph, function, a):
-    graph.node(
-        "ConvTranspose",
-        graph.inputs(function),
-        graph.outputs(function),
-        dilations=list(a.dilation),
-        group=a.group,
-        output_padding=list(a.output_padding),
-        **_window(graph, function, a),
-    )
+    filters = _filters(graph, function, a) | {"output_padding": list(a.output_padding)}
+    graph.node("ConvTranspose", graph.inputs(function), graph.outputs(function), **filters)
 
 
 def _affine(graph, function, a):

@@ -37,7 +37,7 @@ from nnas.costs import extremes, load_costs
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 from nnas.export import export_modules, export_nnp, modules, shipped_network
-from nnas.files import read_json, read_yaml, write_bytes, write_json
+from nnas.files import hashed, read_json, read_yaml, write_bytes, write_json
 from nnas.hooks import Hook, call, observed
 from nnas.interruption import interruptible, postponed
 from nnas.kernels import loading
@@ -449,13 +449,7 @@ def _described(data):
 
 def _digest(path):
     """The SHA-256 of a file, or None where no path is given."""
-    if path is None:
-        return None
-    with open(str(path), "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return None if path is None else hashed(str(path), hashlib.sha256()).hexdigest()
 
 
 def _kept(config):
@@ -467,11 +461,15 @@ def _kept(config):
 
 def _hooks(config):
     """The hooks of a configuration, in its order."""
-    hooks = [(name, configuration.build(one)) for name, one in (config.get("hooks") or {}).items()]
-    for name, hook in hooks:
+    if config.get("hooks") is None:
+        return []
+    hooks = []
+    for name, one in _section("hooks", config.hooks).items():
+        hook = configuration.build(_section(f"hooks.{name}", one))
         if not isinstance(hook, Hook):
             raise NnasError(f"hooks.{name}: {type(hook).__name__} is not a hook; derive it from nnas.hooks.Hook")
-    return [hook for _, hook in hooks]
+        hooks.append(hook)
+    return hooks
 
 
 def _constraints(config, session, tables):

@@ -110,6 +110,14 @@ def read_bytes(path, what, largest=None):
         raise NnasError(f"{path}: it cannot be read as {what} ({getattr(error, 'strerror', None) or error})") from None
 
 
+def hashed(path, digest):
+    """The digest, an object of hashlib, with the content of a file added to it."""
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest
+
+
 def read_json(path, what):
     """The value in a JSON file: finite numbers, words without control characters, no key twice."""
     value = parse_json(read_bytes(path, what, LARGEST_TEXT), path, what)

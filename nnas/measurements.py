@@ -3,14 +3,13 @@
 import csv
 import io
 from math import isfinite
-from pathlib import Path
 from statistics import fmean
 
 from nnas.errors import NnasError
+from nnas.files import LARGEST_TEXT, read_bytes
 from nnas.space import Architecture
 
 FEWEST = 4
-LARGEST = 64 * 2**20  # bytes of a file
 MILLISECONDS = {"latency_ms": 1.0, "latency_us": 1e-3, "latency_s": 1e3}
 
 
@@ -58,15 +57,12 @@ def occurrences(parts, architectures):
 def _read(path):
     """(header, [(line number, row), ...]) of a CSV file."""
     what = "a CSV file of measured networks"
+    content = read_bytes(path, what, LARGEST_TEXT)
     try:
-        if not Path(path).exists():
-            raise NnasError(f"{path}: there is no such file; {what} was expected there")
-        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST:
-            raise NnasError(f"{path}: {what} is a regular file of at most {LARGEST} bytes")
         # Spreadsheets write a byte order mark.
-        reader = csv.reader(io.StringIO(Path(path).read_text(encoding="utf-8-sig"), newline=""), strict=True)
+        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         header, *rows = [(reader.line_num, [value.strip() for value in row]) for row in reader if row] or [(0, [])]
-    except (OSError, ValueError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise NnasError(f"{path}: it cannot be read as {what} ({error})") from None
     return header[1], rows
 

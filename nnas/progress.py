@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class EpochLoop(ABC):
             if place.step == place.steps:
                 record = self._end_epoch(place, start)
                 start = time.monotonic()
-            yield Progress(place.phase, place.epoch, place.epochs, place.step, place.steps, record)
+            yield replace(place, record=record)
 
     @property
     def upcoming(self):

@@ -964,6 +964,7 @@ def test_hooks_are_called_and_what_is_no_hook_is_refused(run):
     ]
     check_error(call([*SEARCH, *SHORT, "run_dir=bad", "+hooks.mine._target_=builtins.dict"]), "hooks.mine", "Hook")
     check_error(call([*SEARCH, *SHORT, "run_dir=bad", "+hooks.mine._target_=no.such.Hook"]), "no.such")
+    check_error(call([*SEARCH, *SHORT, "run_dir=bad", "hooks=mine"]), "hooks=mine", "mapping")
     assert not Path("bad").exists()
 
 

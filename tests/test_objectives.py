@@ -158,15 +158,18 @@ def test_objectives_are_known_by_name():
     assert {"linear_penalty", "log_product"} <= set(Loss.names())
 
 
+def whole_costs(space, random):
+    """Costs in whole ms, of which no two different sums share a bin."""
+    terms = random_costs(space, random).terms
+    return Costs("ms", tuple(Term(term.when, float(random.integers(0, 40)), term.label) for term in terms))
+
+
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_most_probable_of_those_near_the_bound(space, seed):
     """With costs in whole numbers no bin holds two different sums. Where nothing is near, what keeps the bound."""
     random = np.random.default_rng(seed)
-    terms = tuple(
-        Term(term.when, float(random.integers(0, 40)), term.label) for term in random_costs(space, random).terms
-    )
-    costs, logs = Costs("ms", terms), logarithms(random_probabilities(space, random))
+    costs, logs = whole_costs(space, random), logarithms(random_probabilities(space, random))
     every = all_costs(space, costs)
     found = {True: 0, False: 0}
     for bound in {*every, *(every + 0.5)} - {0.0}:
@@ -246,10 +249,7 @@ def test_wrong_bounds_and_weights_are_named(bound, fraction, weight, named):
 def test_most_probable_equals_brute_force_where_bins_are_exact(space, seed):
     """With costs that are multiples of a 500th of the bound no two different sums share a bin."""
     random = np.random.default_rng(seed)
-    terms = tuple(
-        Term(term.when, float(random.integers(0, 40)), term.label) for term in random_costs(space, random).terms
-    )
-    costs = Costs("ms", terms)
+    costs = whole_costs(space, random)
     logs = logarithms(random_probabilities(space, random))
     smallest, largest = extremes(space, costs)
     for bound in {smallest, smallest + 1, (smallest + largest) // 2, largest - 1, largest, largest + 10} - {0.0}:

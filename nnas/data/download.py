@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnas.data.bars import bar
 from nnas.errors import NnasError, one_line
-from nnas.files import remove_leftovers, replacing
+from nnas.files import hashed, remove_leftovers, replacing
 
 TIMEOUT_SECONDS = 30  # without any byte arriving
 CHUNK = 2**20
@@ -44,17 +44,9 @@ def fetched(url, md5, option):
 
 
 def check_md5(path, possible, problem, advice):
-    found = _md5(path)
+    found = hashed(path, hashlib.md5(usedforsecurity=False)).hexdigest()
     if found not in possible:
         raise NnasError(f"{problem}: its md5 is {found}, not {' or '.join(possible)}; {advice}")
-
-
-def _md5(path):
-    digest = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _download(url, path, name):

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from nnas.data.dataset import DataSet, origins_and_sizes
-from nnas.data.samples import IN_MEMORY_BYTES, ArraySamples, checked_labels, digest
+from nnas.data.samples import IN_MEMORY_BYTES, ArraySamples, Samples, checked_labels, digest
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
 
 ROWS = 1024
@@ -40,18 +40,13 @@ class Hdf5(DataSet):
         super().__init__("hdf5", training, samples, classes, counts, held_out, split_seed, augmentation)
 
 
-class Hdf5Samples:
-    """images: HDF5 data sets of one shape, read when they are drawn; as samples.FileSamples."""
-
-    in_memory = False
-    digest_of = "content"
-    how = ""
+class Hdf5Samples(Samples):
+    """images: HDF5 data sets of one shape, read when they are drawn."""
 
     def __init__(self, images, labels):
         self._images, self.labels = images, labels
         self.shape = images[0].shape[1:] if images[0].ndim == 4 else (1, *images[0].shape[1:])
         self.dtype = np.dtype(np.uint8 if images[0].dtype == np.uint8 else np.float32)
-        self.divisor = 255 if self.dtype == np.uint8 else 1
         self._starts = np.cumsum([0, *map(len, images)])
 
     @property

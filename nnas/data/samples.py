@@ -15,48 +15,59 @@ import numpy as np
 from nnas.data.bars import bar
 from nnas.data.images import read_image
 from nnas.errors import NnasError
+from nnas.files import hashed
 
 IN_MEMORY_BYTES = 2**30  # images that take more are read when they are drawn
 HASHED_BYTES = 2**30  # files that take more are known by their names and sizes
 WORKERS = 16  # at most, which decode images
 
 
-class ArraySamples:
-    """images: (n, C, H, W), uint8 or float32. labels: (n,)."""
+class Samples:
+    """Images with labels: `labels` (n,), `shape` (C, H, W), `dtype` uint8 or float32, `digests`, one an image, and
+    read(indices, generator) -> (n, C, H, W). how: words on the way in which images are read."""
 
-    in_memory = True
+    in_memory = False
     digest_of = "content"
     how = ""
 
+    @property
+    def divisor(self):
+        """The largest value that an image may have."""
+        return 255 if self.dtype == np.uint8 else 1
+
+
+class ArraySamples(Samples):
+    """images: (n, C, H, W), uint8 or float32. labels: (n,)."""
+
+    in_memory = True
+
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
-        self.shape = images.shape[1:]
-        self.divisor = 255 if images.dtype == np.uint8 else 1
+        self.shape, self.dtype = images.shape[1:], images.dtype
         self.digests = [digest(np.ascontiguousarray(image)) for image in images]
 
     def read(self, indices, generator=None):
         return self.images[indices]
 
 
-class FileSamples:
+class FileSamples(Samples):
     """Image files, decoded when they are drawn, on several threads.
 
     paths: of the files. labels: (n,). shape: (C, H, W) of what is read. view: (image, generator) -> (C, H, W) uint8;
     random_view: the same for draws with a generator, or None.
     """
 
-    divisor = 255
-    in_memory = False
+    dtype = np.uint8
 
     def __init__(self, paths, labels, shape, view, random_view=None):
         self._paths, self.labels, self.shape = paths, labels, shape
         self._view, self._random_view, self.how = view, random_view, repr(view)
         self._threads = ThreadPoolExecutor(min(WORKERS, len(os.sched_getaffinity(0))), "images")
         sizes = [os.stat(path).st_size for path in bar(paths, "looking at files")]
-        self.digest_of = "content" if sum(sizes) <= HASHED_BYTES else "names and sizes"
-        if self.digest_of == "content":
-            self.digests = [_file_digest(path) for path in bar(paths, "reading files")]
+        if sum(sizes) <= HASHED_BYTES:
+            self.digests = [hashed(path, _hash()).digest() for path in bar(paths, "reading files")]
         else:
+            self.digest_of = "names and sizes"
             parent = os.path.commonpath([os.path.dirname(path) for path in paths])
             self.digests = [
                 digest(f"{os.path.relpath(path, parent)} {size}".encode())
@@ -105,9 +116,8 @@ def checked_labels(labels, classes, source):
 
 
 def digest(content):
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return _hash(content).digest()
 
 
-def _file_digest(path):
-    with open(path, "rb") as file:
-        return digest(file.read())
+def _hash(content=b""):
+    return hashlib.blake2b(content, digest_size=16)

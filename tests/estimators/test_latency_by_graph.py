@@ -3,21 +3,16 @@
 import nnabla as nn
 import nnabla.functions as F
 import pytest
-from small_parts import convolution, foreign, identity, inverted_residual, parameter
+from small_parts import convolution, foreign, identity, inverted_residual, parameter, quick
 
-from estimators import EstimatorError, Latency, LatencyByGraph, Live, MissingCost, Part, yardstick
+from estimators import EstimatorError, Latency, LatencyByGraph, Live, MissingCost, Part
 from estimators import table as tables
 from estimators.graph import GraphCopy
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    monkeypatch.setattr(yardstick, "REFERENCE_SECONDS", 0.05)
-
-    def make(estimator=LatencyByGraph, **options):
-        return estimator(**{"device": "cpu", "folder": tmp_path, "rounds": 2} | options)
-
-    return make
+    return quick(monkeypatch, LatencyByGraph, device="cpu", folder=tmp_path)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import nnabla as nn
 import nnabla.functions as F
 import numpy as np
 import pytest
-from small_parts import convolution, foreign, identity, inverted_residual, parameter
+from small_parts import convolution, foreign, identity, inverted_residual, parameter, quick
 
-from estimators import EstimatorError, Latency, LatencyByGraph, MissingCost, Part, yardstick
+from estimators import EstimatorError, Latency, LatencyByGraph, MissingCost, Part
 from estimators import device as devices
 from estimators.onnx_graph import RULES, OnnxCopy, needed, onnx_model
 
@@ -187,12 +187,7 @@ def test_weights_have_the_names_of_the_parameters(random):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    monkeypatch.setattr(yardstick, "REFERENCE_SECONDS", 0.05)
-
-    def make(estimator=Latency, **options):
-        return estimator(**{"device": "onnxruntime", "folder": tmp_path, "rounds": 2} | options)
-
-    return make
+    return quick(monkeypatch, Latency, device="onnxruntime", folder=tmp_path)
 
 
 def test_the_device_is_told_apart(here):
