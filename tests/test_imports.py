@@ -17,6 +17,7 @@ CHAINS = [
     ("space", "costs", "objectives"),
     ("communicator", "updates", "searchers", "search"),
     ("updates", "train"),
+    ("commands", "app"),
 ]
 # What everything may stand on; it imports nothing of nnas but its like.
 FOUNDATION = {"errors", "files", "progress", "randomness"}
@@ -33,17 +34,18 @@ ALONE = {"spaces", "searchers"}
 # What only these, and what is in them, import: {package or module: importers}.
 ONLY = {
     "nnas.app": {"nnas.__main__"},
-    "nnas.config": {"nnas.app"},
-    "estimators": {"nnas.app"},
+    "nnas.commands": {"nnas.app"},
+    "nnas.config": {"nnas.app", "nnas.commands"},
+    "estimators": {"nnas.app", "nnas.commands"},
     "hydra": {"nnas.config"},
-    "omegaconf": {"nnas.config", "nnas.app"},
+    "omegaconf": {"nnas.config", "nnas.app", "nnas.commands"},
     # Data sets are made from the configuration, and have no terminal to show that they read or download.
     "tqdm": {"nnas.terminal", "nnas.data.bars"},
     "numba": {"nnas.kernels"},
     "llvmlite": {"nnas.kernels"},
     "onnx": {"estimators.onnx_graph"},
     "onnxruntime": {"estimators.onnx_graph"},
-    "nnas.kernels": {"nnas.layers", "nnas.app"},
+    "nnas.kernels": {"nnas.layers", "nnas.commands"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
 WITHOUT_NNABLA |= {"nnas.measurements", "estimators.adaptation"}
@@ -215,7 +217,8 @@ def test_the_tables_name_modules_that_exist_or_are_to_come():
         ("nnas/spaces/new.py", "from .mobilenet import MobileNet", "nnas.spaces.new imports nnas.spaces.mobilenet"),
         ("nnas/searchers/new.py", "import nnas.searchers.reinforce", "imports nnas.searchers.reinforce"),
         ("nnas/search.py", "from estimators.macs import MACs", "nnas.search imports estimators.macs"),
-        ("nnas/search.py", "from nnas.app import search", "nnas.search imports nnas.app"),
+        ("nnas/search.py", "from nnas.app import run", "nnas.search imports nnas.app"),
+        ("nnas/search.py", "from nnas.commands import train", "nnas.search imports nnas.commands.train"),
         ("nnas/train.py", "from omegaconf import OmegaConf", "nnas.train imports omegaconf"),
         ("nnas/layers.py", "from numba import njit", "nnas.layers imports numba"),
         ("nnas/kernels/new.py", "import nnas.layers", "nnas.kernels.new imports nnas.layers"),
@@ -231,12 +234,21 @@ def test_a_forbidden_import_is_found(tmp_path, path, text, message):
         "nnas/layers",
         "nnas/objectives",
         "nnas/app",
+        "nnas/commands/train",
         "nnas/errors",
         "estimators/macs",
     ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).with_suffix(".py").write_text("")
-    for package in ("nnas", "nnas/kernels", "nnas/spaces", "nnas/searchers", "nnas/data", "estimators"):
+    for package in (
+        "nnas",
+        "nnas/commands",
+        "nnas/kernels",
+        "nnas/spaces",
+        "nnas/searchers",
+        "nnas/data",
+        "estimators",
+    ):
         (tmp_path / package).mkdir(exist_ok=True)
         (tmp_path / package / "__init__.py").write_text("")
     assert violations(tmp_path) == []

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from nnas import app, checkpoint, rundir
+from nnas.commands import shipping
 from nnas.checkpoint import read_arrays, save
 from nnas.files import PARTIAL
 
@@ -65,7 +66,7 @@ def home(tmp_path_factory):
     folder, before, path = tmp_path_factory.mktemp("runs"), os.getcwd(), list(sys.path)
     os.chdir(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "_measured", lambda *_: None)
+        patch.setattr(shipping, "_measured", lambda *_: None)
         yield folder
     os.chdir(before)
     sys.path[:] = path

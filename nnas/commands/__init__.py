@@ -1,0 +1,1 @@
+"""One file per command, over what they share: session, settings, runs, shipping."""
