@@ -28,6 +28,7 @@ from estimators import EstimatorError
 from estimators import table as tables
 from nnas import app, checkpoint
 from nnas import config as configuration
+from nnas.commands import search
 from nnas.costs import Costs, Term, load_costs
 from nnas.errors import UNPRINTABLE, NnasError, one_line
 from nnas.export import export_nnp
@@ -598,7 +599,7 @@ def command(tmp_path, monkeypatch):
     def accept(*_, **__):
         raise Accepted
 
-    monkeypatch.setattr(app, "_start_run", accept)
+    monkeypatch.setattr(search, "begin_run", accept)
     assert outcome_of(["proxyless", *SEARCH]) == "accepted"
 
 

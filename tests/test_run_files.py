@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from nnas import app, checkpoint, rundir
-from nnas.commands import shipping
 from nnas.checkpoint import read_arrays, save
+from nnas.commands import shipping
 from nnas.files import PARTIAL
 
 SEARCH = ["proxyless", "space.name=tiny", "space.stages=[{channels: 4, blocks: 2, stride: 2}]", "space.head=8"]
