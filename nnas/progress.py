@@ -23,8 +23,11 @@ class Progress:
 class EpochLoop(ABC):
     """Iterating yields Progress after every step, from the step where the loop stands.
 
-    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch.
+    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. samples: what else the run
+    keeps of an epoch that has just ended, or None.
     """
+
+    samples = None
 
     def __init__(self, epochs, batches):
         self._epochs = epochs

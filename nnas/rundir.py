@@ -19,6 +19,7 @@ from nnas.files import (
     read_json,
     read_yaml,
     remove_leftovers,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -35,6 +36,7 @@ class RunFolder:
         self.space = self.path / "space.json"
         self.costs = self.path / "costs.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.samples = self.path / "samples.jsonl"
         self.architecture = self.path / "architecture.json"
         self.supernet = self.path / "supernet.h5"
         self.weights = self.path / "weights.h5"
@@ -48,11 +50,14 @@ class RunFolder:
         """The folder of the checkpoints of a phase."""
         return self.checkpoints / phase
 
-    def append(self, record):
-        """Add a record to metrics.jsonl, in place of a last line that was not written to its end."""
+    def append(self, record, samples=None):
+        """Add a record to metrics.jsonl, in place of a last line that was not written to its end; samples: what
+        samples.jsonl keeps of the same epoch, {name: values}."""
         records = self.records()
         if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
             self._keep_records(len(records))
+        if samples:  # first: samples without their record are removed with it
+            append_text(self.samples, json.dumps({"epoch": record["epoch"], **samples}, separators=(",", ":")) + "\n")
         append_text(self.metrics, json.dumps(record) + "\n")
 
     def records(self):
@@ -89,7 +94,13 @@ class RunFolder:
         self._keep_records(next((i for i, record in enumerate(records) if record["phase"] in phases), len(records)))
 
     def _keep_records(self, count):
-        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in self.records()[:count]))
+        kept = self.records()[:count]
+        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        if self.samples.exists():
+            epochs = {record.get("epoch") for record in kept if record["phase"] != "train"}
+            lines = read_bytes(self.samples, "the samples of a run").split(b"\n")[:-1]
+            read = {line: parse_json(line, self.samples, "the samples of a run") for line in lines}
+            write_bytes(self.samples, *(line + b"\n" for line in lines if read[line].get("epoch") in epochs))
 
 
 @contextmanager

@@ -28,6 +28,8 @@ LEAVES = {
     "rundir": {"checkpoint"},
     "data": {"data"},
     "measurements": {"space"},
+    # The files of runs alone, and the cache folder for the library of charts.
+    "reports": {"reports", "rundir", "space", "costs", "data"},
 }
 # One file each: an implementation imports none of its package but base.
 ALONE = {"spaces", "searchers"}
@@ -46,6 +48,8 @@ ONLY = {
     "onnx": {"estimators.onnx_graph"},
     "onnxruntime": {"estimators.onnx_graph"},
     "nnas.kernels": {"nnas.layers", "nnas.commands"},
+    "nnas.reports": {"nnas.commands"},
+    "vl_convert": {"nnas.reports.drawing"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
 WITHOUT_NNABLA |= {"nnas.measurements", "estimators.adaptation"}

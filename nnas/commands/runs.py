@@ -77,7 +77,7 @@ def follow(session, run, phase, names, loop, constraints=()):
                 if progress.record:
                     session.terminal.say(epoch_line(progress, constraints))
                     state = loop.state()
-                    run.append(progress.record)
+                    run.append(progress.record, loop.samples)
                     run.save_checkpoint(phase, state)
                     epoch = progress.epoch
                 elif request.number:

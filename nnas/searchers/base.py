@@ -31,6 +31,8 @@ class Searcher(ABC):
         self.objective = objective
         self.communicator = communicator
         self.generator = generator(seed, "searcher")
+        # (choices, accuracy) of all that a reward was asked for in the present epoch, for the run's samples.
+        self.judged = []
 
     @classmethod
     def check_objective(cls, objective):
@@ -46,6 +48,7 @@ class Searcher(ABC):
         return {one.name: one.costs.cost(choices) for one in self.constraints}
 
     def reward(self, choices, accuracy):
+        self.judged.append((choices, accuracy))
         return self.objective(accuracy, self.costs(choices), self.constraints)
 
     @abstractmethod
@@ -113,7 +116,8 @@ class AlphaSearcher(Searcher):
         return most_probable(self.space, self._named(self._log_probabilities), self.constraints, self.objective.lowest)
 
     def figures(self):
-        """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
+        """What tells where the search stands: expected costs, the mean entropy of the decisions in [0, 1], and the
+        probabilities, in the order of the options."""
         named = self._named(self._probabilities)
         entropies = [
             float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
@@ -123,6 +127,7 @@ class AlphaSearcher(Searcher):
         return {
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
             "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
+            "probabilities": {name: [round(one, 4) for one in p.tolist()] for name, p in self._probabilities.items()},
         }
 
     def state(self):
