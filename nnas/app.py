@@ -10,7 +10,8 @@ from omegaconf.errors import OmegaConfBaseException
 from estimators.base import EstimatorError
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
-from nnas.commands.reports import report
+from nnas.commands.multirun import multirun
+from nnas.commands.reports import compare_runs, report
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
@@ -27,6 +28,9 @@ def run_command(arguments):
     sys.path.insert(0, os.getcwd())
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
+        if action == "sweep":
+            with interruptible():
+                return multirun(name, config_dir, overrides)
         if name == "resume":
             name, config_dir, overrides = _resumed(overrides)
         config = configuration.load(name, config_dir, overrides, complete=action == "run")
@@ -84,4 +88,4 @@ def _failed(text, status=1):
 
 COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage, "adapt": adapt}
 # These need neither a device nor a space, and get a terminal instead of a session.
-FILE_COMMANDS = {"import_table": import_table, "export_table": export_table, "report": report}
+FILE_COMMANDS = {"import_table": import_table, "export_table": export_table, "report": report, "compare": compare_runs}

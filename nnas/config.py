@@ -1,6 +1,8 @@
 """The command line and the configuration files: composed by Hydra, with errors of one line."""
 
 import argparse
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -38,7 +40,7 @@ def _folders(config_dir):
 
 
 def parse(arguments):
-    """Return (config name, config dir or None, what to do: 'run' or 'show', overrides) of a command line."""
+    """Return (config name, config dir or None, what to do: 'run', 'sweep' or 'show', overrides) of a command line."""
     parser = _Parser(
         prog="nnas",
         usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
@@ -49,6 +51,9 @@ def parse(arguments):
         "--config-name", "-cn", metavar="COMMAND", help="a file of conf/ or of --config-dir, without .yaml"
     )
     parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="a folder with configuration files of your own")
+    parser.add_argument(
+        "--multirun", "-m", action="store_true", help="a run for each combination of values, as seed=0,1,2"
+    )
     parser.add_argument("--cfg", choices=["job"], help="show the configuration and do nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values to change, in Hydra's grammar")
     known = parser.parse_intermixed_args(arguments)
@@ -59,7 +64,32 @@ def parse(arguments):
         raise NnasError(
             f"no command is given; say --config-name=COMMAND, with one of {', '.join(commands(known.config_dir))}"
         )
-    return name.removesuffix(".yaml"), known.config_dir, "show" if known.cfg else "run", overrides
+    action = "show" if known.cfg else "sweep" if known.multirun else "run"
+    return name.removesuffix(".yaml"), known.config_dir, action, overrides
+
+
+@dataclass(frozen=True)
+class Job:
+    """The overrides of one run of several: those that all have, and one value of each that is swept."""
+
+    fixed: list
+    swept: list
+
+
+def swept(overrides):
+    """The Jobs of overrides with values to choose from, in Hydra's grammar: seed=0,1,2 or seed=range(3)."""
+    fixed, choices = [], []
+    for override in overrides:
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+            if parsed.is_sweep_override():
+                key = parsed.get_key_element()
+                choices.append([f"{key}={value}" for value in parsed.sweep_string_iterator()])
+            else:
+                fixed.append(override)
+        except (HydraException, ValueError, RecursionError):
+            raise NnasError(f"{override}: it is not of the form key=value, or key=value,value,...") from None
+    return [Job(fixed, list(values)) for values in product(*choices)]
 
 
 def load(name, config_dir, overrides, complete=True):

@@ -36,6 +36,9 @@ GIVEN = {
     "export_table": ["table=a.json", "target=a.csv"],
     "proxyless_imagenet": ["data.path=folder"],
     "resume": ["run_dir=a"],
+    "report": ["run_dir=a"],
+    "status": ["run_dir=a"],
+    "compare": ["runs=a"],
     "adapt": ["sources=[a.json]", "measurements=m.csv"],
 }
 
@@ -236,7 +239,7 @@ def test_solvers_build(option):
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
     groups = {"space", "format"} & plain(command).keys()
-    assert groups or command == "resume"
+    assert groups or command in ("resume", "report", "status", "compare", "list")
     for group in groups:
         for value in vars(build(plain(command)[group])).values():
             assert type(value).__module__.split(".")[0] != "omegaconf"

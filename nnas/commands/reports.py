@@ -1,8 +1,20 @@
-"""The commands on the files of runs alone: `report`."""
+"""The commands on the files of runs alone: `report`, `compare`."""
 
+from omegaconf import OmegaConf
+
+from nnas.reports.comparison import checked_reference, compare
 from nnas.reports.report import write_report
 
 
 def report(config, terminal):
     """Write the report of a run, finished or not."""
     terminal.say(f"report: {write_report(str(config.run_dir))}")
+
+
+def compare_runs(config, terminal):
+    """Compare runs, in a table for the terminal and a page."""
+    settings = OmegaConf.to_container(config)
+    runs = settings["runs"] if isinstance(settings["runs"], list) else [settings["runs"]]
+    reference = checked_reference(settings["reference"])
+    text, page = compare([str(one) for one in runs], str(settings["folder"] or runs[0]), reference)
+    terminal.say(f"{text}\n\ncomparison: {page}")
