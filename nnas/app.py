@@ -11,7 +11,7 @@ from estimators.base import EstimatorError
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
 from nnas.commands.multirun import multirun
-from nnas.commands.reports import compare_runs, report
+from nnas.commands.reports import compare_runs, report, status
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
@@ -88,4 +88,10 @@ def _failed(text, status=1):
 
 COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage, "adapt": adapt}
 # These need neither a device nor a space, and get a terminal instead of a session.
-FILE_COMMANDS = {"import_table": import_table, "export_table": export_table, "report": report, "compare": compare_runs}
+FILE_COMMANDS = {
+    "import_table": import_table,
+    "export_table": export_table,
+    "report": report,
+    "compare": compare_runs,
+    "status": status,
+}

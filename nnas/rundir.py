@@ -121,6 +121,18 @@ def working_in(run):
         os.close(folder)  # also ends the lock, as does the end of the process
 
 
+def holder(run):
+    """The process that works in the folder of a run, in words, or None."""
+    folder = os.open(run.path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _holder(folder)
+    finally:
+        os.close(folder)
+
+
 def find_run(path, command, config, growing=()):
     """Return a RunFolder, and write nothing; config: plain values, without run_dir.
 

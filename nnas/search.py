@@ -208,7 +208,7 @@ class Search(EpochLoop):
 
     def _standing(self):
         best = self.searcher.best()
-        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best), "best": best}
         if self._validate_every and self._epoch % self._validate_every == 0:
             figures["validation_accuracy"] = self.accuracy(best)
         return figures

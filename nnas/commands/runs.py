@@ -75,7 +75,7 @@ def follow(session, run, phase, names, loop, constraints=()):
         with postponed(session.terminal.say) as request:
             for progress in session.terminal.follow(observed(loop, session.hooks)):
                 if progress.record:
-                    session.terminal.say(epoch_line(progress, constraints))
+                    session.terminal.brief(epoch_line(progress, constraints))
                     state = loop.state()
                     run.append(progress.record, loop.samples)
                     run.save_checkpoint(phase, state)

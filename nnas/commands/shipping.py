@@ -116,9 +116,9 @@ def train_and_ship(config, session, data, run, architecture, latency, exports, t
         "next": _next_commands(config, session, run, constraints),
     }
     write_json(run.summary, summary)
-    call(session.hooks, "end_run", run, summary)
     session.terminal.say(summary_text(summary, architecture.choices))
     _report(session, run)
+    call(session.hooks, "end_run", run, summary)
 
 
 def _report(session, run):
