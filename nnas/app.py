@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from estimators.base import EstimatorError
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
+from nnas.commands.listing import listing
 from nnas.commands.multirun import multirun
 from nnas.commands.reports import compare_runs, report, status
 from nnas.commands.search import search
@@ -43,7 +44,7 @@ def run_command(arguments):
             raise NnasError(f"command={command}: there are {', '.join(possible)}{nearest(command, possible)}")
         if command in FILE_COMMANDS:
             with interruptible():
-                FILE_COMMANDS[command](config, Terminal())
+                FILE_COMMANDS[command](config, Terminal(), *([config_dir] if command == "list" else []))
             return 0
         with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
             COMMANDS[command](config, session)
@@ -94,4 +95,5 @@ FILE_COMMANDS = {
     "report": report,
     "compare": compare_runs,
     "status": status,
+    "list": listing,
 }

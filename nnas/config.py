@@ -1,6 +1,7 @@
 """The command line and the configuration files: composed by Hydra, with errors of one line."""
 
 import argparse
+import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from nnas.errors import NnasError, nearest, one_line
-from nnas.files import check_yaml
+from nnas.files import check_yaml, read_yaml
 
 
 def folder():
@@ -30,7 +31,39 @@ def commands(config_dir=None):
     return sorted({path.stem for one in _folders(config_dir) for path in one.glob("*.yaml")})
 
 
+def groups(config_dir=None):
+    """{group: the names of its options}."""
+    found = {}
+    for one in _folders(config_dir):
+        for path in sorted(one.glob("*/*.yaml")):
+            found.setdefault(path.parent.name, []).append(path.stem)
+    return found
+
+
+def about(group, name, config_dir=None):
+    """The first line of comment of a configuration file, up to the end of its sentence; group: '' for commands."""
+    path = next(one / group / f"{name}.yaml" for one in _folders(config_dir) if (one / group / f"{name}.yaml").exists())
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline(1000).strip()
+    text = first.removeprefix("#").strip() if first.startswith("#") else ""
+    return one_line(re.split(r": `|\. (?=[A-Z])", text)[0].rstrip(".:"))
+
+
+def help_text(config_dir=None):
+    """All commands and groups, a line each."""
+    names, found = commands(config_dir), groups(config_dir)
+    width = max(map(len, [*names, *found]))
+    lines = ["commands:", *(f"  {name:{width}}  {about('', name, config_dir)}".rstrip() for name in names)]
+    lines += ["", "groups, as space=mobilenet_small (more on their options: nnas list what=spaces):"]
+    lines += [f"  {name:{width}}  {', '.join(options)}" for name, options in found.items()]
+    return "\n".join(lines)
+
+
 class _Parser(argparse.ArgumentParser):
+    def format_help(self):
+        # Here and not as an epilog, since all files are read for it.
+        return f"{super().format_help()}\n{help_text()}\n"
+
     def error(self, message):
         raise NnasError(f"{message}; the command line is COMMAND key=value ... (--help tells more)")
 
@@ -44,7 +77,7 @@ def parse(arguments):
     parser = _Parser(
         prog="nnas",
         usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
-        description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.",
+        description="Hardware-aware neural architecture search. All that takes a value is in Hydra's grammar.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -166,7 +199,11 @@ def _explained(error, name, searchpath, overrides):
             parsed = OverridesParser.create().parse_override(override)
         except (HydraException, ValueError, RecursionError):
             return f"{override}: it is not of the form key=value"
-        key = parsed.key_or_group
+        key, package = parsed.key_or_group, parsed.package
+        if package is not None and key not in groups():
+            return f"{override}: there is no group {key!r}{nearest(key, groups())} (nnas --help lists them)"
+        if package is not None and not parsed.is_add() and package not in keys:
+            return f"{override}: there is no place {package!r}{nearest(package, keys)} (--cfg job shows them all)"
         options = sorted(path.stem for path in (folder() / key).glob("*.yaml"))
         chosen = parsed.value() if isinstance(parsed.value(), list) else [parsed.value()]
         if options and not all(isinstance(one, str) for one in chosen):
@@ -183,3 +220,39 @@ def _keys(node, prefix=""):
         for key, value in items:
             keys += [f"{prefix}{key}", *_keys(value, f"{prefix}{key}.")]
     return keys
+
+
+def defaults(name, config_dir=None):
+    """{group: the option that a command's own file takes}, of groups that stand there with one option."""
+    path = next(one / f"{name}.yaml" for one in _folders(config_dir) if (one / f"{name}.yaml").exists())
+    entries = (read_yaml(path, "a configuration") or {}).get("defaults") or []
+    chosen = [pair for entry in entries if isinstance(entry, dict) for pair in entry.items()]
+    return {group.rpartition(" ")[2].strip("/"): option for group, option in chosen if isinstance(option, str)}
+
+
+def completions(line):
+    """What may stand at the end of a command line that is being typed: commands, keys, options of groups.
+
+    Behind an equals sign the values alone, since bash completes words between those."""
+    words = line.split()
+    typed = "" if line.endswith(" ") or len(words) < 2 else words[-1]
+    given = words[1 : len(words) - bool(typed)]
+    config_dir = next((word.partition("=")[2] for word in given if word.startswith("--config-dir=")), None)
+    try:
+        options = groups(config_dir)
+        name = next((word for word in given if "=" not in word and not word.startswith("-")), None)
+        if name is None:
+            return [f"{one} " for one in commands(config_dir) if one.startswith(typed)]
+        key, equals, value = typed.partition("=")
+        if equals:
+            return [f"{one} " for one in options.get(key.partition("@")[0], ()) if one.startswith(value)]
+        config = load(name, config_dir, [word for word in given if "=" in word[1:] and word[0] != "-"], complete=False)
+        keys = _keys(config)
+        sections = {one.rpartition(".")[0] for one in keys}
+        possible = {f"{one}=" for one in keys if one not in sections or one in options}
+        # One part of a nested key at a time.
+        depth = typed.count(".")
+        cut = [(".".join(one.split(".")[: depth + 1]), one.count(".") > depth) for one in possible]
+        return sorted({f"{stem}." if deeper else stem for stem, deeper in cut if stem.startswith(typed)})
+    except NnasError:
+        return []

@@ -39,6 +39,7 @@ GIVEN = {
     "report": ["run_dir=a"],
     "status": ["run_dir=a"],
     "compare": ["runs=a"],
+    "list": ["what=spaces"],
     "adapt": ["sources=[a.json]", "measurements=m.csv"],
 }
 
@@ -259,6 +260,12 @@ def test_values_that_are_lists_stay_plain(command):
         ("proxyless", ["data=imagenets"], ["data=imagenets", "did you mean 'imagenet'", "cluttered_digits"]),
         ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
         ("proxyless", ["constraints=[latency,mac]"], ["constraints=mac", "did you mean 'macs'", "memory, parameters"]),
+        ("proxyless", ["solvr@search.solver=nesterov"], ["solvr@search", "did you mean 'solver'"]),
+        (
+            "proxyless",
+            ["estimator@constraints.latency.estimatr=macs"],
+            ["did you mean 'constraints.latency.estimator'"],
+        ),
         ("proxyless", ["seed"], ["seed", "key=value"]),
         ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
         ("proxyless", ["~nothing"], ["nothing"]),

@@ -37,7 +37,7 @@ ALONE = {"spaces", "searchers"}
 ONLY = {
     "nnas.app": {"nnas.__main__"},
     "nnas.commands": {"nnas.app"},
-    "nnas.config": {"nnas.app", "nnas.commands"},
+    "nnas.config": {"nnas.app", "nnas.commands", "nnas.__main__"},
     "estimators": {"nnas.app", "nnas.commands"},
     "hydra": {"nnas.config"},
     "omegaconf": {"nnas.config", "nnas.app", "nnas.commands"},
