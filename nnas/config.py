@@ -19,6 +19,16 @@ from nnas.errors import NnasError, nearest, one_line
 from nnas.files import check_yaml, read_yaml
 
 
+def _folders_in(path, inside="."):
+    """For `classes: ${folders:${data.path},${data.training}}`: how many folders there are; 2 where that is no folder,
+    which the data set will say."""
+    root = Path(str(path), str(inside))
+    return sum(one.is_dir() and not one.name.startswith(".") for one in root.iterdir()) if root.is_dir() else 2
+
+
+OmegaConf.register_new_resolver("folders", _folders_in, replace=True)
+
+
 def folder():
     """Where the configuration files are: in the package as installed, or beside it in a checkout."""
     package = Path(nnas.__file__).resolve().parent

@@ -35,6 +35,7 @@ GIVEN = {
     "import_table": ["source=a.yaml", "processor=a"],
     "export_table": ["table=a.json", "target=a.csv"],
     "proxyless_imagenet": ["data.path=folder"],
+    "images": ["data.path=folder"],
     "resume": ["run_dir=a"],
     "report": ["run_dir=a"],
     "status": ["run_dir=a"],
