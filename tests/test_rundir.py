@@ -180,6 +180,24 @@ def test_records_newer_than_the_checkpoint_are_dropped(run):
     assert run.metrics.read_text().count("\n") == 3 and run.records()[-1] == record("search", 2)
 
 
+def test_samples_go_with_the_records_of_their_epochs(run):
+    lines = {}
+    for epoch in range(1, 5):
+        run.append(record("search", epoch), {"accuracy": [0.5], "choices": [[epoch]]})
+        lines[epoch] = run.samples.read_text().splitlines()[-1]
+        if epoch == 2:
+            run.save_checkpoint("search", {"epoch": 2})
+    with open(run.samples, "a") as file:  # killed before the record was there, and within a line
+        file.write(lines[4].replace('"epoch":4', '"epoch":5') + '\n{"epoch":6,"acc')
+    run.load_checkpoint("search")
+    assert run.samples.read_text().splitlines() == [lines[1], lines[2]]
+    run.append(record("search", 3), {"accuracy": [0.5], "choices": [[3]]})
+    run.append({"phase": "train", "epoch": 1})
+    run.append(record("search", 4), None)
+    run.forget_records_of(("train",))
+    assert run.samples.read_text().splitlines() == [lines[1], lines[2], lines[3]]
+
+
 def test_a_damaged_newest_checkpoint_takes_its_records_along(run):
     for epoch in range(3):
         run.append(record("warmup", epoch))
