@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 from estimators.base import EstimatorError, Measurement
 
@@ -40,7 +40,7 @@ class Entry:
 
     def measurement(self):
         """The Measurement that the rounds make; ms."""
-        return Measurement(median(self.rounds), spread(self.rounds), len(self.rounds), self.runs, UNIT)
+        return Measurement.of(self.rounds, self.runs)
 
     def with_round(self, milliseconds, runs):
         """The entry with one more round."""
@@ -49,13 +49,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Calibration:
-    """From sums of parts to whole networks: factor, its relative error, how many networks gave it, and a digest of
-    what these networks and the sums of their parts were."""
+    """From parts to whole networks.
+
+    factor: from sums to wholes. error: relative. networks: how many were measured. fitted_on: a digest of the parts of
+    the space and of what they cost. costs: {signature: ms} in place of what a part takes by itself, or empty.
+    """
 
     factor: float
     error: float
     networks: int
     fitted_on: str
+    costs: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -65,6 +69,7 @@ class Table:
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
+    conditions: clocks, power mode and load when it was last measured, as far as they can be read ({name: value}).
     created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
     object with the `file`, and where others made it its `format` (see estimators.foreign, estimators.adapted); None: it
     was measured here.
@@ -76,6 +81,7 @@ class Table:
     entries: dict = field(default_factory=dict)
     calibration: dict = field(default_factory=dict)
     yardstick: float = None
+    conditions: dict = field(default_factory=dict)
     created: str = ""
     changed: str = ""
     origin: dict = None
@@ -126,8 +132,8 @@ class Table:
             before = self._written.get(signature)
             if entry != before:
                 entries[signature] = _added(entries.get(signature), entry, before)
-        calibration = dict(self.calibration.items() - self._written_calibration.items())
-        self.entries, self.calibration = entries, theirs.calibration | calibration
+        new = {name: one for name, one in self.calibration.items() if one != self._written_calibration.get(name)}
+        self.entries, self.calibration = entries, theirs.calibration | new
         self.created = theirs.created
         if theirs.yardstick is not None:
             self.yardstick = theirs.yardstick
@@ -139,6 +145,7 @@ class Table:
             entries[signature] = {
                 "label": entry.label,
                 "median": measured.median,
+                "interval": measured.interval,
                 "spread": measured.spread,
                 "runs": entry.runs,
                 "rounds": list(entry.rounds),
@@ -152,6 +159,7 @@ class Table:
             "created": self.created,
             "changed": self.changed,
             "yardstick_seconds": self.yardstick,
+            "conditions": self.conditions,
             "origin": self.origin,
             "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
@@ -214,14 +222,6 @@ def command(space_name="SPACE", backend="DEVICE"):
     return f"python main.py --config-name=profile space={shlex.quote(space_name)} device={shlex.quote(backend)}"
 
 
-def spread(figures):
-    """The interquartile range; 0 for a single figure."""
-    if len(figures) < 2:
-        return 0.0
-    low, _, high = quantiles(figures, n=4, method="inclusive")
-    return high - low
-
-
 def _damaged(path, what):
     return EstimatorError(f"the latency table {path} {what}; restore it, or move it away and measure again")
 
@@ -261,6 +261,10 @@ def _from_json(content):
     yardstick = content["yardstick_seconds"]
     if yardstick is not None:
         _check_positive(yardstick, "yardstick_seconds")
+    conditions = content.get("conditions", {})
+    for key, value in conditions.items():
+        if type(value) not in (int, float, bool):
+            _check_word(value, f"conditions.{key}")
     origin = content.get("origin")
     if origin is not None and not (isinstance(origin, dict) and str(origin.get("file")).isprintable()):
         raise ValueError("'origin' does not say which file it is from")
@@ -273,6 +277,7 @@ def _from_json(content):
         created=content["created"],
         changed=content["changed"],
         yardstick=yardstick,
+        conditions=conditions,
         origin=origin,
     )
 
@@ -299,7 +304,10 @@ def _calibration(name, values):
     if type(values["networks"]) is not int or values["networks"] < 1:
         raise ValueError(f"the factor of {name} is of {values['networks']!r} networks")
     _check_word(values["fitted_on"], f"'fitted_on' of {name}")
-    return Calibration(values["factor"], values["error"], values["networks"], values["fitted_on"])
+    costs = values.get("costs", {})
+    for signature, cost in costs.items():
+        _check_positive(cost, f"{signature} in the calibration of {name}")
+    return Calibration(values["factor"], values["error"], values["networks"], values["fitted_on"], costs)
 
 
 def _check_positive(figure, label):

@@ -1,6 +1,7 @@
 """A fixed piece of work, timed beside every measurement, which tells how much the device is slowed down just then."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import nnabla as nn
@@ -14,19 +15,20 @@ REFERENCE_QUANTILE = 0.05
 
 @dataclass(frozen=True)
 class Yardstick:
-    """run: does the work once. reference: seconds that it takes on the undisturbed device.
+    """run: does the work once. reference: seconds of the clock that it takes on the undisturbed device.
 
     On shared machines the speed changes by up to a factor of two within tenths of a second, and all that is computed
     changes alike. A time divided by the slowdown that the yardstick shows just before and after it is the time of
     the undisturbed device; the reference of a table makes measurements of different days agree.
     """
 
-    run: object
+    run: Callable
     reference: float
+    clock: Callable
 
-    def slowdown(self, clock=time.perf_counter):
+    def slowdown(self):
         """How many times longer than its reference the work takes now."""
-        return _read(self.run, clock) / self.reference
+        return _read(self.run, self.clock) / self.reference
 
 
 def yardstick(device, reference=None):
@@ -44,9 +46,9 @@ def yardstick(device, reference=None):
         if reference is None:
             readings, end = [], time.perf_counter() + REFERENCE_SECONDS
             while time.perf_counter() < end:
-                readings.append(_read(run, time.perf_counter))
+                readings.append(_read(run, device.clock))
             reference = float(np.quantile(readings, REFERENCE_QUANTILE))
-    return Yardstick(run, reference)
+    return Yardstick(run, reference, device.clock)
 
 
 def _read(run, clock):

@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from estimators.base import EstimatorError
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
+from nnas.commands.calibrate import calibrate, validate
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
@@ -81,6 +82,14 @@ def _failed(text, status=1):
     return status
 
 
-COMMANDS = {"search": search, "train": train, "profile": profile, "coverage": coverage, "adapt": adapt}
+COMMANDS = {
+    "search": search,
+    "train": train,
+    "profile": profile,
+    "calibrate": calibrate,
+    "validate": validate,
+    "coverage": coverage,
+    "adapt": adapt,
+}
 # These need neither a device nor a space, and get a terminal instead of a session.
 FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}

@@ -115,7 +115,7 @@ def find_run(path, command, config, growing=()):
 
     A folder of another configuration is refused, naming what differs; so is one that holds something else. growing:
     {key: phase} of numbers that may be larger than in the folder."""
-    run = RunFolder(_new_path(command) if path is None else str(path))
+    run = RunFolder(new_path(command) if path is None else str(path))
     if run.config.exists():
         _grown(run, config, growing)
     # A run that was killed as it began may have left its configuration half written.
@@ -176,7 +176,8 @@ def _set_aside(run, phase):
         os.replace(path, folder / path.name)
 
 
-def _new_path(command):
+def new_path(command):
+    """Where a command keeps its files if nothing else is asked for; not there yet."""
     stem = Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{command}"
     path, number = stem, 1
     while path.exists():

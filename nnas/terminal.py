@@ -58,7 +58,9 @@ def costs_text(name, costs):
     if costs.error is None:
         line += "; sums of modules, uncalibrated: how far whole networks are from them is unknown"
     if costs.error:
-        line += f"; a whole network takes {costs.factor:.3f} of their sum, ± {costs.error:.1%}"
+        line += "; a whole network takes "
+        line += "their sum" if costs.factor == 1 else f"{costs.factor:.3f} of their sum"
+        line += f", ± {costs.error:.1%}"
     return line
 
 
@@ -67,6 +69,29 @@ def coverage_text(whole, cut, lacks):
     total = whole + cut + len(lacks)
     line = f"{whole} of {total} modules are in the table, {cut} are sums of what is in it, {len(lacks)} are missing"
     return "\n".join([line + (":" if lacks else ""), *(f"  {lack.label}" for lack in lacks)])
+
+
+def calibration_text(space, calibration, path):
+    """What whole networks of a space told."""
+    return (
+        f"{space}: predictions are ± {calibration.error:.1%} (root mean square) on networks left out, of the "
+        f"{calibration.networks} that were measured; kept in {path}"
+    )
+
+
+def validation_text(figures, costs, networks, folder):
+    """How well predictions of fresh networks held. figures: {what: {statistic: number}}; costs: what predicted."""
+    names = {"calibrated": "predicted", "uncalibrated": "plain sums", "noise_floor": "measured again"}
+    lines = [f"{networks} fresh networks, against their measured latency:"]
+    lines += [f"{'':16}    MAPE  within 5 %  within 10 %      RMSE  Kendall tau"]
+    for key, name in names.items():
+        one = figures[key]
+        lines += [
+            f"{name:16} {one['mape']:7.2%} {one['within_5_percent']:11.0%} {one['within_10_percent']:12.0%} "
+            f"{one['rmse']:6.3g} {costs.unit} {one['kendall_tau']:12.3f}"
+        ]
+    stated = "unknown" if costs.error is None else f"± {costs.error:.1%}"
+    return "\n".join([*lines, f"stated error of a prediction: {stated}", f"figures and picture: {folder}"])
 
 
 def adapted_text(name, path, networks, costs, extremes):
@@ -115,11 +140,17 @@ def summary_text(summary, choices):
         rows += [(f"{name}, predicted", _figure(cost["predicted"], cost["unit"], cost["predicted_error"]), bound)]
     measured = summary["measured_latency"]
     if measured:
-        spread = measured["spread"] / measured["median"]
+        low, high = measured["interval"] or (0.0, 2 * measured["spread"])
         device = f"on {measured['device']}, batch {measured['batch']}"
         if measured["slowdown"] > NOTABLE_SLOWDOWN:
             device += f"; other work slowed it {measured['slowdown']:.1f} x, which is taken out"
-        rows += [("latency, measured", _figure(measured["median"], measured["unit"], spread), device)]
+        rows += [
+            (
+                "latency, measured",
+                _figure(measured["median"], measured["unit"], (high - low) / 2 / measured["median"]),
+                device,
+            )
+        ]
     else:
         rows += [("latency, measured", "not here", "the latency table is of another device")]
     lines += ["", *(f"{name:20} {figure:20} {note}".rstrip() for name, figure, note in rows)]

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,4 +115,13 @@ class Session:
         return functions
 
     def price(self, estimator):
-        return price(self.network, self.space, estimator, self.terminal.progress)
+        with self.telling(estimator):
+            return price(self.network, self.space, estimator, self.terminal.progress)
+
+    @contextmanager
+    def telling(self, estimator):
+        """Say afterwards what an estimator has to say of its measurements."""
+        before = len(estimator.notices)
+        yield
+        for notice in estimator.notices[before:]:
+            self.terminal.say(notice)

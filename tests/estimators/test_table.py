@@ -53,7 +53,7 @@ def test_the_file_says_what_it_holds(path):
     content = json.loads(path.read_text())
     assert content["unit"] == "ms" and content["device"] == HERE and content["batch"] == 2
     assert content["entries"]["float32: a"] == {
-        "label": "block a", "median": 2.0, "spread": 1.0, "runs": 30, "rounds": [1.0, 3.0, 2.0],
+        "label": "block a", "median": 2.0, "interval": None, "spread": 1.0, "runs": 30, "rounds": [1.0, 3.0, 2.0],
     }  # fmt: skip
 
 

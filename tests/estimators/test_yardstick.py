@@ -19,7 +19,7 @@ def test_a_reading_is_relative_to_the_reference():
     def run():
         now[0] += 0.003
 
-    assert Yardstick(run, 0.001).slowdown(clock=lambda: now[0]) == pytest.approx(3.0)
+    assert Yardstick(run, 0.001, lambda: now[0]).slowdown() == pytest.approx(3.0)
 
 
 def test_the_reference_is_measured_once_and_then_kept(monkeypatch):

@@ -1,0 +1,1 @@
+"""Tables and pictures from the files of runs."""
