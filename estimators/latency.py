@@ -253,7 +253,7 @@ class Latency(Estimator):
         if sure < len(measurements):
             widest = max(errors)
             line += f", the others to {f'± {widest:.1%} at most' if widest < math.inf else 'an unknown error'}"
-            line += f" in at most {self.rounds} rounds"
+            line += f", after {self.rounds} rounds at most"
         self.notices += (line,)
 
     def _profile(self, parts, left, progress, round_seconds=ROUND_SECONDS):

@@ -269,7 +269,7 @@ def test_measuring_ends_when_the_median_is_known_well_or_the_budget_is_spent(her
     (notice,) = latency.notices
     assert (
         notice.startswith("3 modules measured, 2 of them to ± 2.0%, the others to ± ")
-        and "in at most 50 rounds" in notice
+        and "after 50 rounds at most" in notice
     )
     # A table is complete by the precision that is asked for.
     assert here(rounds=50)._complete(hopeless) and not here(rounds=60)._complete(hopeless)
