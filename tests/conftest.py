@@ -3,6 +3,7 @@
 from functools import partial
 
 import nnabla as nn
+import nnabla.functions as F
 import numpy as np
 import pytest
 import tiny
@@ -88,4 +89,40 @@ class Nested:
             )
 
 
-NETWORKS = [small_mobilenet, Nested]
+class Cells:
+    """Two cells of one type, each of two nodes that keep two edges, and an edge is a convolution, the input or none."""
+
+    name = "cells"
+    input_shape = (2, 6, 6)
+    classes = 3
+    nodes = 2
+
+    def __call__(self, x, decide, mode):
+        before, x = x, conv_bn(x, 4, 3, mode, "stem", activation="relu")
+        before = conv_bn(before, 4, 1, mode, "before", activation="relu")
+        for cell in ("cell1", "cell2"):
+            states = [before, x]
+            for node in range(self.nodes):
+                name = f"node{node + 1}"
+                with nn.parameter_scope(cell):
+                    edges = {
+                        f"{name}_from{i}": (self._candidates(mode, f"{name}/from{i}"), state)
+                        for i, state in enumerate(states)
+                    }
+                    states.append(decide.node(name, edges, 2))
+            before, x = x, conv_bn(F.concatenate(*states[2:], axis=1), 4, 1, mode, f"{cell}/out", activation="relu")
+        return Outputs(affine(global_average_pooling(x), self.classes, "classifier"))
+
+    def _candidates(self, mode, name):
+        return {
+            "none": lambda x: F.constant(0, x.shape),
+            "k1": partial(self._convolution, mode=mode, name=f"{name}/k1", kernel=1),
+            "k3": partial(self._convolution, mode=mode, name=f"{name}/k3", kernel=3),
+            "skip": lambda x: x,
+        }
+
+    def _convolution(self, x, mode, name, kernel):
+        return conv_bn(x, 4, kernel, mode, name, activation="relu")
+
+
+NETWORKS = [small_mobilenet, Nested, Cells]
