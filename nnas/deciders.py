@@ -111,8 +111,6 @@ class Costing:
         return self._cut(self._priced_options(name, candidates, x).shape)
 
     def node(self, name, edges, keep):
-        for _, x in edges.values():
-            self._price(x, f"before {name}")
         results = []
         for number, (edge, (candidates, x)) in enumerate(edges.items(), start=1):
             output = self._priced_options(edge, {one: each for one, each in candidates.items() if one != NONE}, x)
