@@ -84,7 +84,8 @@ def _search_loop(config, session, data, constraints, make_searcher):
     searcher = make_searcher(session.space, constraints, **shared)
     settings = built_settings(config, "search")
     with taking("search"):
-        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+        network = getattr(session.network, "search_network", session.network)
+        return Search(network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
 
 
 def _warm_start(config, session, loop):
