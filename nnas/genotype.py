@@ -11,6 +11,8 @@ import ast
 import re
 
 from nnas.errors import NnasError, nearest
+from nnas.files import LARGEST_TEXT, read_bytes
+from nnas.space import Architecture
 
 CELLS = {"normal": "normal", "reduction": "reduce"}  # how decisions call the two types, and the notation
 INPUTS = 2
@@ -30,6 +32,18 @@ def edge_name(cell, node, source):
 def is_of_cells(space):
     """Whether the architectures of a space can be written as genotypes."""
     return {node.name for node in space.nodes} == {node_name(cell, n) for cell in CELLS for n in _numbers(space)}
+
+
+def read_architecture(path, space):
+    """The Architecture of a file: an architecture file, or a genotype of this space as text."""
+    content = read_bytes(path, "an architecture file or a genotype", LARGEST_TEXT)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not re.match(r"\s*(#|\w+\s*=|Genotype)", text):
+        return Architecture.load(path)
+    return Architecture(space.name, choices_of(text, space, path), {})
 
 
 def written(choices, space):
@@ -98,7 +112,8 @@ def _check(space):
 def _parsed(text, source):
     """{field: list}, of the four fields."""
     needed = [name for word in CELLS.values() for name in (word, f"{word}_concat")]
-    match = re.fullmatch(r"\s*(?:\w+\s*=\s*)?Genotype\s*\((.*)\)\s*", text[:LARGEST], re.DOTALL)
+    text = re.sub(r"(?m)^\s*#.*$", "", text[: LARGEST + 1])
+    match = re.fullmatch(r"\s*(?:\w+\s*=\s*)?Genotype\s*\((.*)\)\s*", text, re.DOTALL)
     advice = (
         f"{source}: it is no genotype, as Genotype({needed[0]}=[('sep_conv_3x3', 0), ...], {needed[1]}=[2, ...], ...)"
     )

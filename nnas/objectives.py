@@ -12,6 +12,7 @@ from nnas.costs import Costs, extremes, groups
 from nnas.errors import NnasError, check_number
 
 BINS = 4000
+TRIES = 1000
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,22 @@ def most_probable(space, log_probabilities, constraints, lowest=0.0):
         return sum(log_probabilities[name][option] for name, option in choices.items())
 
     return best_within(space, gain, constraints, lowest)
+
+
+def random_within(space, constraints, generator):
+    """Choices drawn uniformly from those within the bounds.
+
+    Where hardly any of the space are, the last resort is not quite uniform: the most probable within the bounds by
+    random log probabilities."""
+    for _ in range(TRIES):
+        choices = space.sample(generator)
+        if all(one.costs.cost(choices) <= one.bound for one in constraints):
+            return choices
+    noise = {
+        decision.name: dict(zip(decision.options, generator.gumbel(size=len(decision.options)), strict=True))
+        for decision in space.decisions
+    }
+    return most_probable(space, noise, constraints)
 
 
 def best_within(space, gain, constraints, lowest=0.0):

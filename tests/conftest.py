@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tiny
 
+from nnas.deciders import Fixed
 from nnas.kernels.loading import load
 from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 from nnas.spaces.mobilenet import MobileNet
+from nnas.updates import set_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +125,17 @@ class Cells:
 
     def _convolution(self, x, mode, name, kernel):
         return conv_bn(x, 4, kernel, mode, name, activation="relu")
+
+
+def fixed_logits(network, choices, mode, images, arrays):
+    """(the logits of an architecture with some weights, {name: parameter})."""
+    with nn.parameter_scope("", {}):
+        x = nn.Variable.from_numpy_array(images)
+        logits = network(x, Fixed(choices), mode).logits
+        parameters = nn.get_parameters(grad_only=False)
+        set_parameters(parameters, arrays, "the supernet")
+        logits.forward()
+    return logits.d.copy(), parameters
 
 
 NETWORKS = [small_mobilenet, Nested, Cells]

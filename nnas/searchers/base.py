@@ -105,6 +105,11 @@ class AlphaSearcher(Searcher):
         (see space.Space.draw)."""
         return self.space.draw(self._probabilities, self.generator)
 
+    @property
+    def probabilities(self):
+        """{decision: array}: of each option, in its order."""
+        return self._probabilities
+
     def best(self):
         """The most probable choices that keep the bounds."""
         return most_probable(self.space, self._named(self._log_probabilities), self.constraints, self.objective.lowest)
