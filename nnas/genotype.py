@@ -31,7 +31,9 @@ def edge_name(cell, node, source):
 
 def is_of_cells(space):
     """Whether the architectures of a space can be written as genotypes."""
-    return {node.name for node in space.nodes} == {node_name(cell, n) for cell in CELLS for n in _numbers(space)}
+    return bool(space.nodes) and {node.name for node in space.nodes} == {
+        node_name(cell, n) for cell in CELLS for n in _numbers(space)
+    }
 
 
 def read_architecture(path, space):
@@ -131,7 +133,7 @@ def _parsed(text, source):
         fields = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise NnasError(f"{advice} ({error})") from None
-    if sorted(names) != sorted(needed):
+    if sorted(map(str, names)) != sorted(needed):
         raise NnasError(
             f"{source}: a genotype has the fields {', '.join(needed)}; here are {', '.join(map(str, names))}"
         )
