@@ -276,7 +276,7 @@ class Mixture:
                 share = F.slice(self._weights[name], (position,), (position + 1,))
                 of_edge = {key: F.mul2(weight, share) for key, weight in of_edge.items()}
             weights |= of_edge
-        return self._sum(_without_none(edges), weights)
+        return self._sum(_without_none(edges), weights, can_be_nothing=True)
 
     def select(self, options):
         """Sum only some of the options: {decision: options}, at least one each; decisions not named stay as they are.
@@ -285,22 +285,31 @@ class Mixture:
         """
         for mask, output in self._sites:
             mask.update({(name, option): option in options[name] for name, option in mask if name in options})
-            output.parent.set_active_input_mask(list(mask.values()))
+            self._set(mask, output)
 
     def _of_options(self, name, candidates):
         """{(decision, option): weight, of shape (1,)}."""
         self._check(f"decision {name} has {len(candidates)} options", self._weights[name], len(candidates))
         return {(name, option): F.slice(self._weights[name], (i,), (i + 1,)) for i, option in enumerate(candidates)}
 
-    def _sum(self, edges, weights):
+    def _sum(self, edges, weights, can_be_nothing=False):
         products = {}
         for name, (candidates, x) in edges.items():
             for option, candidate in candidates.items():
                 branch = candidate(x)
                 products[name, option] = F.mul2(F.reshape(weights[name, option], (1,) * branch.ndim), branch)
-        output = F.add_n(*products.values())
+        # A sum of which nothing is selected would keep what it was before.
+        nothing = [F.constant(0, branch.shape)] if can_be_nothing else []
+        output = F.add_n(*products.values(), *nothing)
         self._sites.append((dict.fromkeys(products, True), output))
+        self._set(*self._sites[-1])
         return output
+
+    def _set(self, mask, output):
+        active = list(mask.values())
+        if len(output.parent.inputs) > len(active):
+            active.append(not any(active))
+        output.parent.set_active_input_mask(active)
 
     def _check(self, what, weights, size):
         if weights.shape != (size,):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
-from math import prod
+from math import log, prod
 
 import numpy as np
 
@@ -87,6 +87,13 @@ class Space:
             for one in self.decisions
         }
 
+    @cached_property
+    def _places(self):
+        """{decision: the places of its options other than NONE}."""
+        return {
+            one.name: [place for place, option in enumerate(one.options) if option != NONE] for one in self.decisions
+        }
+
     def decision(self, name):
         for decision in self.decisions:
             if decision.name == name:
@@ -153,16 +160,17 @@ class Space:
 
     def _kept(self, decision, probabilities):
         """Of the options of an edge that is kept."""
-        is_none = np.array([option == NONE for option in self.decision(decision.name).options])
-        left = np.maximum(np.asarray(probabilities[decision.name])[~is_none], SMALLEST)
+        left = np.maximum(np.asarray(probabilities[decision.name])[self._places[decision.name]], SMALLEST)
         return left / left.sum()
 
     def _of_subsets(self, node, probabilities):
         logs = {}  # {edge: log of the odds that it is kept}
         for edge in node.edges:
-            options = self.decision(edge).options
-            dropped = probabilities[edge][options.index(NONE)] if NONE in options else 0.5
-            logs[edge] = np.log(max(1 - dropped, SMALLEST)) - np.log(max(dropped, SMALLEST))
+            given = np.asarray(probabilities[edge])
+            kept = float(given[self._places[edge]].sum())
+            # Without NONE all edges are kept alike.
+            dropped = float(given.sum()) - kept if len(self._places[edge]) < len(given) else kept
+            logs[edge] = log(max(kept, SMALLEST)) - log(max(dropped, SMALLEST))
         sums = np.array([sum(logs[edge] for edge in subset) for subset in node.subsets])
         weights = np.exp(sums - sums.max())
         return weights / weights.sum()
