@@ -11,6 +11,7 @@ from estimators.base import EstimatorError
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
 from nnas.commands.calibrate import calibrate, validate
+from nnas.commands.genotypes import export_genotype, import_genotype
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
@@ -90,6 +91,8 @@ COMMANDS = {
     "validate": validate,
     "coverage": coverage,
     "adapt": adapt,
+    "import_genotype": import_genotype,
+    "export_genotype": export_genotype,
 }
 # These need neither a device nor a space, and get a terminal instead of a session.
 FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}

@@ -124,12 +124,10 @@ def epoch_line(progress, constraints):
     return line
 
 
-def summary_text(summary, choices):
-    """The end of a run for people."""
-    width = max(map(len, choices), default=0)
+def summary_text(summary, choices, nodes=()):
+    """The end of a run for people; nodes: of the space, each of which is shown in one line."""
     samples = summary["samples"]
-    lines = ["", f"architecture of {summary['space']}:"]
-    lines += [f"  {name:{width}}  {option}" for name, option in choices.items()]
+    lines = ["", f"architecture of {summary['space']}:", *architecture_lines(choices, nodes)]
     rows = []
     if summary["validation_accuracy"] is not None:
         note = f"with the weights of the search, {samples['validation']} images"
@@ -156,6 +154,18 @@ def summary_text(summary, choices):
     lines += ["", *(f"{name:20} {figure:20} {note}".rstrip() for name, figure, note in rows)]
     lines += ["", f"run folder: {summary['run_dir']}", "next:", *(f"  {command}" for command in summary["next"])]
     return "\n".join(lines)
+
+
+def architecture_lines(choices, nodes):
+    """An architecture for people: a line a decision, and one for all edges that a node keeps."""
+    node_of = {edge: node.name for node in nodes for edge in node.edges}
+    shown = {}
+    for name, option in choices.items():
+        node = node_of.get(name)
+        edge = name if node is None else f"{name.removeprefix(node).strip('_')} {option}"
+        shown.setdefault(node or name, []).append(option if node is None else edge)
+    width = max(map(len, shown), default=0)
+    return [f"  {name:{width}}  {', '.join(options)}" for name, options in shown.items()]
 
 
 def _figure(value, unit, relative_error):

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import nnabla as nn
+import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Fixed
 from nnas.errors import NnasError, check_positive_integer, nearest
-from nnas.layers import EVALUATION, TRAINING
+from nnas.layers import EVALUATION, TRAINING, with_affine
 from nnas.progress import EpochLoop
 from nnas.randomness import seed_initializers
 from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
@@ -57,15 +58,18 @@ class Training(EpochLoop):
         super().__init__(epochs, batches)
         self._validation, self._validate_every = data.validation, validate_every
         self._micro_batch = micro_batch
+        self._progress = nn.Variable.from_numpy_array(np.array(0.0))
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
-            training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
+            training, evaluation = (
+                replace(mode, kernels=kernels, progress=self._progress) for mode in (TRAINING, EVALUATION)
+            )
             self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()
         if weights is not None:
-            set_parameters(self._all, weights, "the inherited weights")
+            set_parameters(self._all, with_affine(weights), "the inherited weights")
         self._update = WeightUpdate(trained, communicator=communicator, seed=seed, **solver)
         self._names = list(trained)
 
@@ -75,6 +79,8 @@ class Training(EpochLoop):
     def _step(self, phase, epoch, step):
         micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
         learning_rate = self._learning_rate(epoch, step)
+        done, steps = self._done(epoch, step)
+        self._progress.d = done / steps
         return [self._update.step(self._graph, micro_batches, self._names, learning_rate, place)]
 
     def _standing(self):

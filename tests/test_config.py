@@ -22,6 +22,7 @@ from nnas.config import build, load, parse
 from nnas.costs import Costs, Term
 from nnas.deciders import listed
 from nnas.errors import NnasError
+from nnas.finalizers import Finalizer
 from nnas.objectives import Constraint
 
 ROOT = Path(nnas.__file__).resolve().parent.parent
@@ -37,6 +38,8 @@ GIVEN = {
     "proxyless_imagenet": ["data.path=folder"],
     "resume": ["run_dir=a"],
     "adapt": ["sources=[a.json]", "measurements=m.csv"],
+    "import_genotype": ["source=a.txt", "target=a.json"],
+    "export_genotype": ["architecture=a.json"],
 }
 
 
@@ -89,6 +92,10 @@ def test_spaces_build_and_list(option):
     space = listed(network)
     assert space.name == option == network.name
     assert all(len(decision.options) > 1 and decision.sites for decision in space.decisions)
+    if space.nodes:
+        nodes, edges = (composed("space", option)["nodes"], len(space.decisions))
+        assert len(space.nodes) == 2 * nodes and edges == 2 * sum(range(2, nodes + 2))
+        return
     blocks = sum(stage["blocks"] for stage in composed("space", option).stages)
     assert len(space.decisions) == blocks
     # Behind the first block of a stage, all blocks keep their shape and may be skipped.
@@ -179,6 +186,11 @@ def test_searchers_build_and_make_a_step(option):
     searcher = make(space, [one], objective_of(make), communicator=Alone(), seed=0)
     searcher.step(Judge(searcher, lambda choices: 0.5))
     assert space.check(searcher.best())
+
+
+@pytest.mark.parametrize("option", options("finalizer"))
+def test_finalizers_build(option):
+    assert isinstance(build(composed("finalizer", option)), Finalizer)
 
 
 @pytest.mark.parametrize("option", options("objective"))

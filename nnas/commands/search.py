@@ -8,6 +8,7 @@ from nnas.commands.runs import begin_run, described_data, file_digest, follow, o
 from nnas.commands.settings import (
     built_data,
     built_estimators,
+    built_finalizer,
     built_settings,
     latency_estimator,
     searcher_maker,
@@ -29,7 +30,7 @@ def search(config, session):
     data = built_data(config, session)
     estimators = built_estimators(config)
     exports = requested_exports(config)
-    make_searcher = searcher_maker(config)
+    make_searcher, finalizer = searcher_maker(config), built_finalizer(config)
     run = open_run(config, session)
     start = time.monotonic()
     if run.costs.exists():
@@ -39,6 +40,7 @@ def search(config, session):
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints, make_searcher)
+    finalizer.check(loop.searcher)
     some = session.space.complete(lambda decision: decision.options[0])
     training_loop(config, session, data, some)
     check_exports(session, exports, some)
@@ -50,7 +52,7 @@ def search(config, session):
         run.append({"phase": "costs", "seconds": round(time.monotonic() - start, 3)})
     if not run.architecture.exists():
         follow(session, run, "search", ("warmup", "search"), loop, constraints)
-        _derive(session, run, loop, constraints)
+        _derive(session, run, loop, constraints, finalizer, data)
     elif all(record["phase"] != "derived" for record in run.records()):
         session.terminal.warn(f"{run.metrics}: records of the search are missing; the summary goes without them")
     architecture = Architecture.load(run.architecture)
@@ -84,7 +86,14 @@ def _search_loop(config, session, data, constraints, make_searcher):
     searcher = make_searcher(session.space, constraints, **shared)
     settings = built_settings(config, "search")
     with taking("search"):
-        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+        return Search(
+            _searched(session.network), data, searcher=searcher, kernels=session.kernels, **shared, **settings
+        )
+
+
+def _searched(network):
+    """The network that is searched on, where it is another than the one that ships."""
+    return getattr(network, "search_network", network)
 
 
 def _warm_start(config, session, loop):
@@ -114,9 +123,9 @@ def _warmth(config):
     return {"warm_start": file_digest(source and RunFolder(str(source)).supernet)}
 
 
-def _derive(session, run, loop, constraints):
+def _derive(session, run, loop, constraints, finalizer, data):
     """Write what a search ended with."""
-    choices = loop.searcher.best()
+    choices = finalizer(loop.searcher, _searched(session.network), loop.weights(), data.validation, session.kernels)
     run.append({"phase": "derived", "validation_accuracy": loop.accuracy(choices)})
     write_arrays(run.supernet, loop.weights())
     predicted = {

@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from estimators.latency import Latency
 from nnas import config as configuration
 from nnas.errors import NnasError, one_line
+from nnas.finalizers import Finalizer
 from nnas.hooks import Hook
 from nnas.searchers.base import Searcher
 
@@ -86,6 +87,13 @@ def latency_estimator(session, estimators):
     none."""
     latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)]
     return latencies[0] if latencies else Latency(session.device)
+
+
+def built_finalizer(config):
+    made = built(config, "finalizer")
+    if not isinstance(made, Finalizer):
+        raise NnasError(f"finalizer: {type(made).__name__} is none; derive it from nnas.finalizers.Finalizer")
+    return made
 
 
 def searcher_maker(config):

@@ -116,7 +116,7 @@ def train_and_ship(config, session, data, run, architecture, latency, exports, t
     }
     write_json(run.summary, summary)
     call(session.hooks, "end_run", run, summary)
-    session.terminal.say(summary_text(summary, architecture.choices))
+    session.terminal.say(summary_text(summary, architecture.choices, session.space.nodes))
 
 
 def _ship_modules(session, run, architecture, latency, latencies, writers, trained):
@@ -145,6 +145,14 @@ def _counted(session, whole):
         session.terminal.warn(one_line(error))
     found["parameters"] = int(Parameters().costs([whole])[0])
     return {**found, "memory": {"unit": Memory.unit, **Memory().exact(whole)}}
+
+
+def counted_text(session, choices):
+    """What an architecture takes, for people."""
+    x, outputs, _ = shipped_network(session.network, choices, 1)
+    counted = _counted(session, Part(tuple(outputs.values()), (x,), f"{session.space.name}: an architecture"))
+    macs = "unknown" if counted["macs"] is None else f"{counted['macs'] / 1e6:.4g} M"
+    return f"{macs} MACs, {counted['parameters'] / 1e6:.4g} M parameters, batch normalization folded"
 
 
 def _measured(session, latency, whole):

@@ -8,16 +8,17 @@ from nnas.commands.runs import begin_run, described_data, file_digest, open_run
 from nnas.commands.settings import built, built_data, latency_estimator
 from nnas.commands.shipping import check_exports, requested_exports, train_and_ship, training_loop
 from nnas.errors import NnasError
+from nnas.genotype import read_architecture
 from nnas.space import Architecture
 
 
 def train(config, session):
-    """Train, export and measure the architecture of a file."""
+    """Train, export and measure the architecture of a file, or of a genotype as text."""
     data = built_data(config, session)
     estimator = built(config, "estimator")
     exports = requested_exports(config)
     source = str(config.architecture)
-    architecture = Architecture.load(source)
+    architecture = read_architecture(source, session.space)
     if architecture.space != session.space.name:
         raise NnasError(
             f"{source}: it is an architecture of {architecture.space}, not of {session.space.name}; add "

@@ -101,20 +101,23 @@ class AlphaSearcher(Searcher):
         self._take_log_probabilities()
 
     def sample(self):
-        """Choices drawn from the present probabilities, each decision with a draw of its own."""
-        return self.space.complete(
-            lambda decision: decision.options[
-                self.generator.choice(len(decision.options), p=self._probabilities[decision.name])
-            ]
-        )
+        """Choices drawn from the present probabilities, each decision with a draw of its own, given that they are legal
+        (see space.Space.draw)."""
+        return self.space.draw(self._probabilities, self.generator)
+
+    @property
+    def probabilities(self):
+        """{decision: array}: of each option, in its order."""
+        return self._probabilities
 
     def best(self):
         """The most probable choices that keep the bounds."""
         return most_probable(self.space, self._named(self._log_probabilities), self.constraints, self.objective.lowest)
 
     def figures(self):
-        """What tells where the search stands: expected costs, and the mean entropy of the decisions in [0, 1]."""
-        named = self._named(self._probabilities)
+        """What tells where the search stands: expected costs, of legal architectures, and the mean entropy of the
+        decisions in [0, 1]."""
+        named = self._named(self.space.marginals(self._probabilities))
         entropies = [
             float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
             for name, p in self._probabilities.items()
