@@ -30,7 +30,8 @@ class Evolution(Searcher):
         return self.space.complete(lambda one: changed.get(one.name) or self.generator.choice(one.options).item())
 
     def step(self, evaluate):
-        judged = [(choices, evaluate(choices)) for choices in (self.sample() for _ in range(self._children))]
+        children = [self.sample() for _ in range(self._children)]
+        judged = list(zip(children, self.accuracies(evaluate, children), strict=True))
         born = [[choices, self.reward(choices, accuracy)] for choices, accuracy in judged]
         self._alive = (self._alive + born)[-self._population :]
         return {
