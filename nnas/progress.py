@@ -23,8 +23,8 @@ class Progress:
 class EpochLoop(ABC):
     """Iterating yields Progress after every step, from the step where the loop stands.
 
-    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. communicator: of the processes that
-    do it together.
+    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. communicator: of the processes
+    that do it together.
     """
 
     def __init__(self, epochs, batches, communicator):

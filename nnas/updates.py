@@ -17,9 +17,9 @@ class WeightUpdate:
 
     parameters: {name: variable}. make_solver: a function to a nnabla solver. weight_decay: of weights, not of biases
     and batch normalization. clip_norm: the largest norm of the whole gradient, or None. communicator: of processes that
-    share the micro-batches of each update. seed: the run's. schedule: of the learning rate, as in schedules. statistics:
-    {name: variable}, the running ones of batch normalization. Each micro-batch is normalized by its own statistics; the
-    running ones move once an update, by the mean of what its micro-batches move them by.
+    share the micro-batches of each update. seed: the run's. schedule: of the learning rate, as in schedules.
+    statistics: {name: variable}, the running ones of batch normalization. Each micro-batch is normalized by its own;
+    the running ones move once an update, by the mean of what its micro-batches move them by.
     """
 
     def __init__(
@@ -83,9 +83,7 @@ class WeightUpdate:
             raise NnasError(f"the loss is {means['loss']} at {_words(place)}; a smaller learning rate may help")
         gradients = [self._parameters[name].grad for name in active]
         # A gradient that nothing was added to is left so: to read it would make the solvers use it.
-        self._communicator.average(
-            [one for one in gradients if not one.zeroing] + ([moves.total] if moves else [])
-        )
+        self._communicator.average([one for one in gradients if not one.zeroing] + ([moves.total] if moves else []))
         if moves:
             moves.apply()
         if self._norm:
