@@ -76,8 +76,8 @@ class OnnxRuntime(Device):
         """See Device: a run ends when all is computed."""
 
 
-def find(name="auto"):
-    """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu.
+def find(name="auto", gpu="0"):
+    """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu. gpu: the number of the GPU to take.
 
     Raises EstimatorError for an unknown name, for cudnn where no GPU answers, and for onnxruntime without its extra.
     """
@@ -89,7 +89,7 @@ def find(name="auto"):
         nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
         raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
     try:
-        context = _answering_gpu()
+        context = _answering_gpu(gpu)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError)
         reason = "nnabla's CUDA extension is not installed" if missing else one_line(error)
@@ -129,10 +129,10 @@ def _fingerprint(processor, backend):
     return {"processor": processor, "backend": backend, "nnabla": nn.__version__, "threads": 1}
 
 
-def _answering_gpu():
+def _answering_gpu(gpu):
     # Not import_extension_module: it logs an error where the extension is missing, and "auto" sees none there.
     extension = importlib.import_module("nnabla_ext.cudnn")
-    context = get_extension_context("cudnn", device_id="0")
+    context = get_extension_context("cudnn", device_id=gpu)
     with nn.context_scope(context), nn.auto_forward(False):
         answer = F.relu(nn.Variable.from_numpy_array([-1.0, 2.0]))
         answer.forward()

@@ -34,7 +34,8 @@ class Evolution(Searcher):
         return self.space.complete(option, lambda node: [edge for edge in node.edges if edge in parent])
 
     def step(self, evaluate):
-        judged = [(choices, evaluate(choices)) for choices in (self.sample() for _ in range(self._children))]
+        children = [self.sample() for _ in range(self._children)]
+        judged = list(zip(children, self.accuracies(evaluate, children), strict=True))
         born = [[choices, self.reward(choices, accuracy)] for choices, accuracy in judged]
         self._alive = (self._alive + born)[-self._population :]
         return {

@@ -3,19 +3,23 @@
 import os
 import signal
 import sys
+from functools import partial
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from estimators.base import EstimatorError
+from nnas import communicator as communicators
 from nnas import config as configuration
 from nnas.commands.adapt import adapt
 from nnas.commands.calibrate import calibrate, validate
+from nnas.commands.doctor import doctor
 from nnas.commands.genotypes import export_genotype, import_genotype
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
 from nnas.commands.train import train
+from nnas.communicator import Alone
 from nnas.errors import NnasError, nearest, one_line
 from nnas.files import read_json
 from nnas.interruption import interruptible
@@ -24,8 +28,15 @@ from nnas.terminal import Terminal
 
 
 def run_command(arguments):
-    """Run one command; returns the exit status. Errors that the user can mend are one line on standard error."""
+    """Run one command; returns the exit status. Errors that the user can mend are one line on standard error.
+
+    Of several processes one that fails ends all."""
     sys.path.insert(0, os.getcwd())
+    try:
+        communicator = communicators.find()
+    except NnasError as error:
+        return _failed(Alone(), one_line(error))
+    failed = partial(_failed, communicator)
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
         if name == "resume":
@@ -40,25 +51,28 @@ def run_command(arguments):
             raise NnasError(f"command={command}: there are {', '.join(possible)}{nearest(command, possible)}")
         if command in FILE_COMMANDS:
             with interruptible():
-                FILE_COMMANDS[command](config, Terminal())
+                communicator.once(lambda: FILE_COMMANDS[command](config, Terminal()))
             return 0
-        with interruptible(), Session(config, Invocation(name, config_dir, overrides)) as session:
-            COMMANDS[command](config, session)
+        with interruptible(), Session(config, Invocation(name, config_dir, overrides), communicator) as session:
+            if command in TOGETHER:
+                COMMANDS[command](config, session)
+            else:
+                communicator.once(lambda: COMMANDS[command](config, session))
         return 0
     except (NnasError, EstimatorError) as error:
-        return _failed(one_line(error))
+        return failed(one_line(error))
     except OmegaConfBaseException as error:
-        return _failed(f"{one_line(error)}; --cfg job shows what the configuration has")
+        return failed(f"{one_line(error)}; --cfg job shows what the configuration has")
     except OSError as error:
-        return _failed(
+        return failed(
             f"{one_line(error.filename or 'file')}: {error.strerror or one_line(error)}; what was finished is kept: "
             "when that is mended, the same command, with the same run_dir, goes on"
         )
     except (MemoryError, RecursionError) as error:
         reason = "memory" if isinstance(error, MemoryError) else "room on the stack: something is nested too deep"
-        return _failed(f"there is not enough {reason} ({one_line(error)}); make the sizes in the command smaller")
+        return failed(f"there is not enough {reason} ({one_line(error)}); make the sizes in the command smaller")
     except KeyboardInterrupt as error:
-        return _failed(
+        return failed(
             "interrupted; what was finished is kept: the same command, with the same run_dir, goes on",
             status=128 + getattr(error, "number", signal.SIGINT),
         )
@@ -78,8 +92,10 @@ def _resumed(overrides):
         raise NnasError(f"{path}: it is not the command of a run; start the same command again instead") from None
 
 
-def _failed(text, status=1):
-    print(f"error: {text}", file=sys.stderr, flush=True)
+def _failed(communicator, text, status=1):
+    communicator.before_speaking()
+    print(f"error: {communicator.named(text)}", file=sys.stderr, flush=True)
+    communicator.abort(status)
     return status
 
 
@@ -94,5 +110,7 @@ COMMANDS = {
     "import_genotype": import_genotype,
     "export_genotype": export_genotype,
 }
+# What several processes do together; all else the first one does alone.
+TOGETHER = {"search", "train"}
 # These need neither a device nor a space, and get a terminal instead of a session.
-FILE_COMMANDS = {"import_table": import_table, "export_table": export_table}
+FILE_COMMANDS = {"import_table": import_table, "export_table": export_table, "doctor": doctor}

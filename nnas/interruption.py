@@ -16,14 +16,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Request:
-    """Whether the process was asked to end while a block ran."""
+    """Whether the process was asked to end while a block ran. number: of the signal, or None."""
 
     def __init__(self):
         self.number = None
-
-    def check(self):
-        if self.number is not None:
-            raise Interrupted(self.number)
 
 
 @contextmanager

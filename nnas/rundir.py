@@ -25,10 +25,12 @@ from nnas.files import (
 
 
 class RunFolder:
-    """The folder of one run; see ARCHITECTURE.md for what each file holds."""
+    """The folder of one run; see ARCHITECTURE.md for what each file holds.
 
-    def __init__(self, path):
-        self.path = Path(path)
+    writes: whether this process keeps records and checkpoints; of several, the first alone does."""
+
+    def __init__(self, path, writes=True):
+        self.path, self.writes = Path(path), writes
         self.config = self.path / "config.yaml"
         self.command = self.path / "command.json"
         self.inputs = self.path / "inputs.json"
@@ -50,6 +52,8 @@ class RunFolder:
 
     def append(self, record):
         """Add a record to metrics.jsonl, in place of a last line that was not written to its end."""
+        if not self.writes:
+            return
         records = self.records()
         if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
             self._keep_records(len(records))
@@ -68,7 +72,8 @@ class RunFolder:
         return records
 
     def save_checkpoint(self, phase, state):
-        checkpoint.save(self.checkpoint(phase), {"records": len(self.records()), "state": state})
+        if self.writes:
+            checkpoint.save(self.checkpoint(phase), {"records": len(self.records()), "state": state})
 
     def load_checkpoint(self, phase):
         """The state of the newest checkpoint of a phase, or None, and notes on damaged ones.
@@ -89,6 +94,8 @@ class RunFolder:
         self._keep_records(next((i for i, record in enumerate(records) if record["phase"] in phases), len(records)))
 
     def _keep_records(self, count):
+        if not self.writes:
+            return
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in self.records()[:count]))
 
 

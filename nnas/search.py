@@ -1,6 +1,8 @@
 """The search loop: a generator of progress, one item an update of the weights."""
 
+import json
 from dataclasses import replace
+from hashlib import sha256
 
 import nnabla as nn
 import numpy as np
@@ -12,16 +14,28 @@ from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
-from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
 
 
 class Supernet:
     """All architectures of a space over shared weights: one graph to train a path and one to evaluate it.
 
-    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none.
+    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none. mixture_batch:
+    the samples of that graph; None: validation_batch.
     """
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None, gates=None):
+    def __init__(
+        self,
+        network,
+        task,
+        micro_batch,
+        validation_batch,
+        seed,
+        kernels=None,
+        augmentation=None,
+        gates=None,
+        mixture_batch=None,
+    ):
         self._decide = Sampled()
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
@@ -31,11 +45,13 @@ class Supernet:
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
             touched = self._decide.parameters(self.training.loss)
-            self._gates = gates
+            self.gates = gates
             if gates is not None:
                 self._mix = Mixture(gates)
                 with nn.no_grad():  # for the weights, which are taken from the scope all the same
-                    self._mixture = ClassifierGraph(network, self._mix, evaluation, task, validation_batch)
+                    self._mixture = ClassifierGraph(
+                        network, self._mix, evaluation, task, mixture_batch or validation_batch
+                    )
         self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
 
     def select(self, choices):
@@ -49,31 +65,53 @@ class Supernet:
         self._decide.select(choices)
         return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
 
-    def differentiate(self, options, images, labels):
-        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
-        the loss is left at the gates."""
-        for gate in self._gates.values():
+    def differentiate(self, options, *parts, weight=1.0):
+        """Return the sums over parts, each (images, labels), of the (loss, error) of the sum of some options,
+        {decision: options}, weighted by the gates; the sum of the gradients of weight * loss is left at the gates."""
+        for gate in self.gates.values():
             gate.grad.zero()
         self._mix.select(options)
-        self._mixture.forward(images, labels)
-        self._mixture.loss.backward(clear_buffer=True)
-        figures = self._mixture.figures()
-        return figures["loss"], figures["error"]
+        loss = error = 0.0
+        for images, labels in parts:
+            self._mixture.forward(images, labels)
+            self._mixture.loss.backward(weight, clear_buffer=True)
+            figures = self._mixture.figures()
+            loss, error = loss + figures["loss"], error + figures["error"]
+        return loss, error
 
 
 class Validation:
-    """What a searcher makes an update on: the supernet on one minibatch."""
+    """What a searcher makes an update on: the supernet on one minibatch.
 
-    def __init__(self, supernet, images, labels):
+    parts: into how many equal ones `differentiate` cuts it, each with batch statistics of its own, as micro-batches
+    have. cost: of choices, what an evaluation takes. communicator: of processes that share the work."""
+
+    def __init__(self, supernet, images, labels, parts, cost, communicator):
         self._supernet, self._images, self._labels = supernet, images, labels
+        self._parts, self._cost, self._communicator = parts, cost, communicator
 
     def __call__(self, choices):
-        """The accuracy of an architecture."""
+        """The accuracy of an architecture; every process computes it."""
         return self._supernet.accuracy(choices, self._images, self._labels)
 
+    def each(self, sampled):
+        """The accuracies of a list of architectures, shared out over the processes so that they end together."""
+        found = [0.0] * len(sampled)
+        for number in self._communicator.balanced_share([self._cost(choices) for choices in sampled]):
+            found[number] = self(sampled[number])
+        return self._communicator.sum(found).tolist()
+
     def differentiate(self, options):
-        """As of Supernet."""
-        return self._supernet.differentiate(options, self._images, self._labels)
+        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
+        the loss is left at the gates. Means over the parts, which the processes share."""
+        size = len(self._images) // self._parts
+        cuts = [slice(part * size, (part + 1) * size) for part in self._communicator.share(self._parts)]
+        mine = [(self._images[cut], self._labels[cut]) for cut in cuts]
+        weight = self._communicator.weight(self._parts)
+        sums = self._communicator.sum(self._supernet.differentiate(options, *mine, weight=weight))
+        self._communicator.average([gate.grad for gate in self._supernet.gates.values()])
+        loss, error = (sums / self._parts).tolist()
+        return loss, error
 
 
 class Search(EpochLoop):
@@ -109,19 +147,34 @@ class Search(EpochLoop):
         check_positive_integer("search.epochs", epochs, least=0)
         check_positive_integer("search.validation_batch", validation_batch)
         check_positive_integer("search.steps_per_update", steps_per_update)
-        super().__init__(
-            warmup_epochs + epochs, TrainingBatches(data.training, micro_batch, micro_batches, seed, "search")
-        )
+        batches = TrainingBatches(data.training, micro_batch, micro_batches, seed, "search", communicator)
+        super().__init__(warmup_epochs + epochs, batches, communicator)
+        if searcher.gates is not None and validation_batch % micro_batches:
+            raise NnasError(
+                f"search.validation_batch={validation_batch}: {type(searcher).__name__} cuts it into parts, as many as "
+                f"search.micro_batches={micro_batches}; take a multiple of that"
+            )
         if epochs and steps_per_update > self._batches.steps:
             raise NnasError(
                 f"search.steps_per_update={steps_per_update}: an epoch has {self._batches.steps} weight updates, so "
                 "the searcher would never make one; take a smaller one"
             )
         self.searcher = searcher
+        self._parts = micro_batches
         self._supernet = Supernet(
-            network, task, micro_batch, validation_batch, seed, kernels, data.augmentation, searcher.gates
+            network,
+            task,
+            micro_batch,
+            validation_batch,
+            seed,
+            kernels,
+            data.augmentation,
+            searcher.gates,
+            validation_batch // micro_batches,
         )
-        self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
+        everything, trained = self._supernet.parameters, self._supernet.trained
+        statistics = {name: one for name, one in everything.items() if name not in trained}
+        self._update = WeightUpdate(trained, communicator=communicator, seed=seed, statistics=statistics, **solver)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
@@ -133,9 +186,16 @@ class Search(EpochLoop):
         """Of an architecture with the shared weights, over the whole validation split."""
         right = sum(
             self._supernet.accuracy(choices, images, labels, count) * count
-            for images, labels, count in evaluation_batches(self._validation, self._validation_batch)
+            for images, labels, count in evaluation_batches(
+                self._validation, self._validation_batch, self._communicator.share
+            )
         )
-        return right / len(self._validation)
+        return float(self._communicator.sum([right])[0]) / len(self._validation)
+
+    def digest(self):
+        """Of the state of the searcher and of a few of the weights."""
+        text = json.dumps(self.searcher.state(), sort_keys=True, default=lambda array: array.tobytes().hex())
+        return f"{sha256(text.encode()).hexdigest()} {array_digest(self._supernet.parameters)}"
 
     def weights(self):
         """{name: array} of the supernet."""
@@ -176,7 +236,11 @@ class Search(EpochLoop):
         random = generator(self._seed, "validation", epoch, step)
         indices = random.permutation(len(self._validation))
         images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
-        return Validation(self._supernet, images, labels)
+        return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator)
+
+    def _cost(self, choices):
+        """What an architecture takes, by the first constraint: latency where that is one."""
+        return next(iter(self.searcher.costs(choices).values()), 1.0)
 
     def _standing(self):
         best = self.searcher.best()

@@ -43,7 +43,8 @@ def taking(name):
 
 
 def built_data(config, session):
-    data, network = built(config, "data"), session.network
+    # In turn: the first process of a machine downloads what the others read.
+    data, network = session.communicator.in_turn(lambda: built(config, "data")), session.network
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "

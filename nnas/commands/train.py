@@ -27,10 +27,13 @@ def train(config, session):
     architecture = replace(architecture, choices=session.space.check(architecture.choices))
     weights = None if config.weights is None else read_weights(str(config.weights), "a weights file")
     run = open_run(config, session)
-    if run.architecture.exists() and Architecture.load(run.architecture).choices != architecture.choices:
+    if (
+        session.communicator.once(run.architecture.exists)
+        and Architecture.load(run.architecture).choices != architecture.choices
+    ):
         raise NnasError(f"{source}: it has changed since the run in {run.path} began; choose another run_dir")
     training = training_loop(config, session, data, architecture.choices, weights)
     check_exports(session, exports, architecture.choices)
     begin_run(config, session, run, {"data": described_data(data), "weights": file_digest(config.weights)})
-    architecture.save(run.architecture)
+    session.communicator.once(lambda: architecture.save(run.architecture))
     train_and_ship(config, session, data, run, architecture, latency_estimator(session, [estimator]), exports, training)

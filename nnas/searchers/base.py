@@ -45,6 +45,11 @@ class Searcher(ABC):
         """{constraint: predicted cost} of an architecture."""
         return {one.name: one.costs.cost(choices) for one in self.constraints}
 
+    def accuracies(self, evaluate, sampled):
+        """The accuracies of a list of architectures; a plain function `evaluate` is asked for one after the other."""
+        each = getattr(evaluate, "each", None)
+        return [evaluate(choices) for choices in sampled] if each is None else each(sampled)
+
     def reward(self, choices, accuracy):
         return self.objective(accuracy, self.costs(choices), self.constraints)
 
@@ -56,7 +61,8 @@ class Searcher(ABC):
     def step(self, evaluate):
         """Make one update on a minibatch of validation samples.
 
-        evaluate(choices) -> accuracy in [0, 1] with the shared weights. For a searcher with gates there is
+        evaluate(choices) -> accuracy in [0, 1] with the shared weights; `accuracies` asks it for many at once, which
+        processes share. For a searcher with gates there is
         evaluate.differentiate({decision: options}) -> (loss, error) too: of the sum of these options, weighted by the
         gates, with the gradient of the loss left at the gates.
 
@@ -151,10 +157,9 @@ class AlphaSearcher(Searcher):
         self._take_log_probabilities()
 
     def _move(self, gradients):
-        """One step of the solver along {decision: gradient for its alphas}, averaged over the processes."""
+        """One step of the solver along {decision: gradient for its alphas}, which all processes have alike."""
         for name, gradient in gradients.items():
             self._alphas[name].g = gradient
-        self.communicator.average([alpha.grad for alpha in self._alphas.values()])
         self._solver.update()
         self._updates += 1
         self._take_log_probabilities()

@@ -21,12 +21,11 @@ class RandomSearch(Searcher):
         return random_within(self.space, self.constraints, self.generator)
 
     def step(self, evaluate):
-        """Judge some architectures; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
-        rewards, accuracies = [], []
-        for _ in range(self._samples):
-            choices = self.sample()
-            accuracies.append(evaluate(choices))
-            rewards.append(self.reward(choices, accuracies[-1]))
+        """Judge some architectures; evaluate: as in base.Searcher. Returns figures for the record."""
+        sampled = [self.sample() for _ in range(self._samples)]
+        accuracies, rewards = self.accuracies(evaluate, sampled), []
+        for choices, accuracy in zip(sampled, accuracies, strict=True):
+            rewards.append(self.reward(choices, accuracy))
             if self._best_reward is None or rewards[-1] > self._best_reward:
                 self._best, self._best_reward = choices, rewards[-1]
         return {

@@ -44,9 +44,9 @@ class Reinforce(AlphaSearcher):
         self.baseline = None if start_from_first or self._leaves_one_out else 0.0
 
     def step(self, evaluate):
-        """Make one update; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
+        """Make one update; evaluate: as in base.Searcher. Returns figures for the record."""
         sampled = [self.sample() for _ in range(self._samples)]
-        accuracies = [evaluate(choices) for choices in sampled]
+        accuracies = self.accuracies(evaluate, sampled)
         rewards = [self.reward(*pair) for pair in zip(sampled, accuracies, strict=True)]
         self._update(sampled, rewards)
         return {
