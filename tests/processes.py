@@ -95,7 +95,6 @@ def calls(communicator):
     random = np.random.default_rng(rank)
     shapes = [(3,), (LARGE, 2), (0,), (2, 3, 4), (LARGE - 1,), ()]
     arrays = [random.normal(size=shape).astype(np.float32) for shape in shapes]
-    everything = [[np.random.default_rng(0).normal()]]  # replaced below by what all ranks have
     everything = []
     for other in range(size):
         theirs = np.random.default_rng(other)
