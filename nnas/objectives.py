@@ -162,6 +162,23 @@ class LinearPenalty(Loss):
         return cross_entropy + excess, 1.0, slopes
 
 
+class AbsolutePenalty(Loss):
+    """cross entropy + sum of weight |expected cost / bound - 1|: aims at the bounds from both sides, as Absolute does.
+
+    lowest: as of Absolute.
+    """
+
+    def __init__(self, weight=1.0, lowest=0.97):
+        super().__init__(weight)
+        self.lowest = check_number("objective.lowest", lowest, 0, 1)
+
+    def __call__(self, cross_entropy, expected, constraints):
+        excess = {one.name: expected[one.name] / one.bound - 1 for one in constraints}
+        weights = self._weights(constraints)
+        slopes = {one.name: weight * float(np.sign(excess[one.name])) / one.bound for one, weight in weights}
+        return cross_entropy + sum(weight * abs(excess[one.name]) for one, weight in weights), 1.0, slopes
+
+
 class LogProduct(Loss):
     """scale x cross entropy x product of (log expected cost / log bound) ** weight (ProxylessNAS, 2019).
 

@@ -12,6 +12,8 @@ from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Mixture, Sampled
 from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
+from nnas.lookahead import Lookahead
+from nnas.partial_channels import PartialChannels
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
 from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
@@ -21,7 +23,8 @@ class Supernet:
     """All architectures of a space over shared weights: one graph to train a path and one to evaluate it.
 
     gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none. mixture_batch:
-    the samples of that graph; None: validation_batch.
+    the samples of that graph; None: validation_batch. mixes: whether that sum is what is trained, instead of a path.
+    looks_ahead: whether there is a fourth graph, in which weights and gates both have gradients.
     """
 
     def __init__(
@@ -35,17 +38,24 @@ class Supernet:
         augmentation=None,
         gates=None,
         mixture_batch=None,
+        mixes=False,
+        looks_ahead=False,
     ):
         self._decide = Sampled()
+        # The weights' step needs no gradients of the gates.
+        fixed = {name: gate.get_unlinked_variable(need_grad=False) for name, gate in (gates or {}).items()}
+        trained = Mixture(fixed) if mixes else self._decide
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
-            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch, augmentation)
+            self.training = ClassifierGraph(network, trained, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
-            touched = self._decide.parameters(self.training.loss)
+            touched = self._decide.parameters(self.evaluation.loss if mixes else self.training.loss)
             self.gates = gates
+            if looks_ahead:
+                self.ahead = ClassifierGraph(network, Mixture(gates), evaluation, task, micro_batch)
             if gates is not None:
                 self._mix = Mixture(gates)
                 with nn.no_grad():  # for the weights, which are taken from the scope all the same
@@ -53,6 +63,15 @@ class Supernet:
                         network, self._mix, evaluation, task, mixture_batch or validation_batch
                     )
         self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
+        self._mixes = mixes
+
+    def prepare(self, searcher):
+        """Make what a searcher wants trained next the active path or mixture; returns the names of its trained
+        parameters."""
+        if not self._mixes:
+            return self.select(searcher.sample())
+        searcher.weigh()
+        return list(self.trained)
 
     def select(self, choices):
         """Make the path of an architecture the active one; returns the names of its trained parameters."""
@@ -84,10 +103,11 @@ class Validation:
     """What a searcher makes an update on: the supernet on one minibatch.
 
     parts: into how many equal ones `differentiate` cuts it, each with batch statistics of its own, as micro-batches
-    have. cost: of choices, what an evaluation takes. communicator: of processes that share the work."""
+    have. cost: of choices, what an evaluation takes. communicator: of processes that share the work. ahead: a function
+    of (images, labels) to what `look_ahead` returns."""
 
-    def __init__(self, supernet, images, labels, parts, cost, communicator):
-        self._supernet, self._images, self._labels = supernet, images, labels
+    def __init__(self, supernet, images, labels, parts, cost, communicator, ahead=None):
+        self._supernet, self._images, self._labels, self._ahead = supernet, images, labels, ahead
         self._parts, self._cost, self._communicator = parts, cost, communicator
 
     def __call__(self, choices):
@@ -112,6 +132,10 @@ class Validation:
         self._communicator.average([gate.grad for gate in self._supernet.gates.values()])
         loss, error = (sums / self._parts).tolist()
         return loss, error
+
+    def look_ahead(self):
+        """As `differentiate` of all options, after one more step of the weights; every process computes it."""
+        return self._ahead(self._images, self._labels)
 
 
 class Search(EpochLoop):
@@ -149,6 +173,11 @@ class Search(EpochLoop):
         check_positive_integer("search.steps_per_update", steps_per_update)
         batches = TrainingBatches(data.training, micro_batch, micro_batches, seed, "search", communicator)
         super().__init__(warmup_epochs + epochs, batches, communicator)
+        if searcher.looks_ahead and validation_batch < micro_batch:
+            raise NnasError(
+                f"search.validation_batch={validation_batch}: looking ahead needs one micro-batch of it, at least "
+                f"search.micro_batch={micro_batch}"
+            )
         if searcher.gates is not None and validation_batch % micro_batches:
             raise NnasError(
                 f"search.validation_batch={validation_batch}: {type(searcher).__name__} cuts it into parts, as many as "
@@ -159,6 +188,9 @@ class Search(EpochLoop):
                 f"search.steps_per_update={steps_per_update}: an epoch has {self._batches.steps} weight updates, so "
                 "the searcher would never make one; take a smaller one"
             )
+        if searcher.channel_share > 1:
+            network = PartialChannels(network, searcher.channel_share)
+        searcher.plan(epochs * (self._batches.steps // steps_per_update))
         self.searcher = searcher
         self._parts = micro_batches
         self._supernet = Supernet(
@@ -171,10 +203,17 @@ class Search(EpochLoop):
             data.augmentation,
             searcher.gates,
             validation_batch // micro_batches,
+            searcher.mixes,
+            searcher.looks_ahead,
         )
         everything, trained = self._supernet.parameters, self._supernet.trained
         statistics = {name: one for name, one in everything.items() if name not in trained}
         self._update = WeightUpdate(trained, communicator=communicator, seed=seed, statistics=statistics, **solver)
+        self._ahead = None
+        if searcher.looks_ahead:
+            self._ahead = Lookahead(self._supernet.ahead, trained, searcher.gates, self._update)
+        self._micro_batch, self._training = micro_batch, data.training
+        self._learnt_from = getattr(data, searcher.split)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
@@ -226,17 +265,24 @@ class Search(EpochLoop):
         return figures
 
     def _weight_step(self, phase, epoch, step):
-        active = self._supernet.select(self.searcher.sample())
+        active = self._supernet.prepare(self.searcher)
         learning_rate = self._update.learning_rate(*self._done(epoch, step))
         micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
         return self._update.step(self._supernet.training, micro_batches, active, learning_rate, place)
 
     def _evaluator(self, epoch, step):
-        """All architectures of one update are judged on the same validation samples."""
+        """All architectures of one update are judged on the same samples."""
         random = generator(self._seed, "validation", epoch, step)
-        indices = random.permutation(len(self._validation))
-        images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
-        return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator)
+        images, labels = _drawn(self._learnt_from, self._validation_batch, random)
+
+        def ahead(images, labels):
+            # One micro-batch of each split, over the one graph of all three passes.
+            part = slice(self._micro_batch)
+            rate = self._update.learning_rate(*self._done(epoch, step))
+            drawn = _drawn(self._training, self._micro_batch, generator(self._seed, "ahead", epoch, step))
+            return self._ahead(drawn, (images[part], labels[part]), rate)
+
+        return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator, ahead)
 
     def _cost(self, choices):
         """What an architecture takes, by the first constraint: latency where that is one."""
@@ -247,4 +293,12 @@ class Search(EpochLoop):
         figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
         if self._validate_every and self._epoch % self._validate_every == 0:
             figures["validation_accuracy"] = self.accuracy(best)
+        elif self.searcher.mixes:
+            # Of the derived network, beside validation_error, of the mixture: the gap that derivation opens.
+            figures["derived_error"] = 1 - self._evaluator(self._epoch, 0)(best)
         return figures
+
+
+def _drawn(split, count, random):
+    """(images, labels) of so many samples of a split."""
+    return split.draw(np.resize(random.permutation(len(split)), count), random)

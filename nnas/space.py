@@ -158,6 +158,39 @@ class Space:
                 )
         return found
 
+    def marginals_gradient(self, probabilities, slopes):
+        """The gradient for the probabilities of a function of their marginals. slopes: {decision: array}, its gradient
+        for the marginals."""
+        found = dict(slopes)
+        for node in self.nodes:
+            of_subsets = self._of_subsets(node, probabilities)
+            is_in = np.array([[edge in subset for edge in node.edges] for subset in node.subsets], float)
+            together = is_in.T @ (of_subsets[:, None] * is_in)  # the probability that two edges are both kept
+            kept = np.diag(together)
+            pairs = list(zip(node.edges, kept, strict=True))
+            of_options = {edge: self._kept(self._legal[edge], probabilities) for edge in node.edges}
+            within = [self._slopes_when_kept(edge, slopes) @ of_options[edge] for edge in node.edges]
+            # The odds of an edge are those of being kept to those of being dropped.
+            by_odds = (together - np.outer(kept, kept)) @ np.array(within)
+            for (edge, share), by_log_odds in zip(pairs, by_odds, strict=True):
+                places, given = self._places[edge], np.asarray(probabilities[edge], float)
+                total = max(float(given[places].sum()), SMALLEST)
+                slope, gradient = self._slopes_when_kept(edge, slopes), np.zeros_like(given)
+                gradient[places] = share * (slope - slope @ of_options[edge]) / total
+                if len(places) < len(given):
+                    gradient[places] += by_log_odds / total
+                    dropped = np.setdiff1d(np.arange(len(given)), places)
+                    gradient[dropped] = -by_log_odds / max(float(given[dropped].sum()), SMALLEST)
+                found[edge] = gradient
+        return found
+
+    def _slopes_when_kept(self, edge, slopes):
+        """By how much a function changes with the marginals of an edge's options, beside that of NONE, which is what
+        the others leave."""
+        places, slope = self._places[edge], np.asarray(slopes[edge], float)
+        dropped = np.setdiff1d(np.arange(len(slope)), places)
+        return slope[places] - (slope[dropped].sum() if len(dropped) else 0.0)
+
     def _kept(self, decision, probabilities):
         """Of the options of an edge that is kept."""
         left = np.maximum(np.asarray(probabilities[decision.name])[self._places[decision.name]], SMALLEST)

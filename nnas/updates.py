@@ -99,6 +99,25 @@ class WeightUpdate:
             solver.update()
         return means
 
+    def moves(self, gradients, learning_rate):
+        """{name: array}: by how much a step along these gradients, {name: array}, would move the weights.
+
+        Raises NnasError for solvers other than gradient descent with or without momentum."""
+        found = {}
+        for solver, decay in ((self._decayed, self._weight_decay), (self._plain, 0.0)):
+            if solver.name not in ("Sgd", "Momentum"):
+                raise NnasError(
+                    f"searcher.order=2 looks a step of Sgd or Momentum ahead, and search.solver is {solver.name}; add "
+                    "search.solver.make_solver._target_=nnabla.solvers.Momentum"
+                )
+            momentum = solver.info["momentum"] if solver.name == "Momentum" else 0.0
+            states = solver.get_states()
+            for name, parameter in solver.get_parameters().items():
+                found[name] = -learning_rate * (gradients[name] + decay * parameter.d)
+                for velocity in states[name].pstate.values():  # nnabla keeps it multiplied by the learning rate
+                    found[name] -= momentum * velocity.d
+        return found
+
     def state(self):
         return {"decayed": solver_state(self._decayed), "plain": solver_state(self._plain)}
 

@@ -124,7 +124,7 @@ class Cells:
         }
 
     def _convolution(self, x, mode, name, kernel):
-        return conv_bn(x, 4, kernel, mode, name, activation="relu")
+        return conv_bn(x, x.shape[1], kernel, mode, name, activation="relu")
 
 
 def fixed_logits(network, choices, mode, images, arrays):
