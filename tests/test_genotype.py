@@ -7,7 +7,7 @@ from conftest import small_mobilenet
 from test_app import BATCHES, DATA, call
 from test_spaces_darts import DARTS_V2, small
 
-from nnas.checkpoint import read_arrays
+from nnas.checkpoint import read_weights
 from nnas.deciders import listed
 from nnas.errors import NnasError
 from nnas.files import read_json
@@ -103,7 +103,7 @@ def test_cells_are_searched_written_read_and_trained_again(here):
     """From end to end, over the commands: the genotype of a search is trained as what the search found is."""
     search = ["proxyless", *CELLS, *SMALL, *BATCHES[:2], "search.steps_per_update=6", "search.validation_batch=32"]
     search += ["search.warmup_epochs=0", "search.epochs=1", "searcher.samples=2", "constraints=[macs]"]
-    done = call([*search, "finalizer=divnas_ranked", "finalizer.samples=8", "run_dir=run"])
+    done = call([*search, "train.epochs=0", "finalizer=divnas_ranked", "finalizer.samples=8", "run_dir=run"])
     assert done.status == 0, done.err
     found = Architecture.load("run/architecture.json")
     assert read_json("run/space.json", "")["nodes"][0] == {
@@ -130,7 +130,7 @@ def test_cells_are_searched_written_read_and_trained_again(here):
     done = call([*train, "architecture=texts/cells.txt", "weights=run/supernet.h5", "run_dir=trained"])
     assert done.status == 0, done.err
     assert Architecture.load("trained/architecture.json").choices == found.choices
-    weights, supernet = read_arrays("trained/weights.h5", "w"), read_arrays("run/supernet.h5", "w")
+    weights, supernet = read_weights("trained/weights.h5", "w"), read_weights("run/supernet.h5", "w")
     assert all((array == 1).all() for name, array in weights.items() if name.endswith("gamma"))
     assert all((array == supernet[name]).all() for name, array in weights.items() if name in supernet)
 
