@@ -122,6 +122,7 @@ def test_cells_are_searched_written_read_and_trained_again(here):
 
     done = call(["import_genotype", *CELLS, "source=texts/cells.txt", "target=again.json"])
     assert done.status == 0 and Architecture.load("again.json").choices == found.choices
+    assert "train space=darts_small space.channels=2 " in done.out and "architecture=again.json" in done.out
     assert f"{counted['macs'] / 1e6:.4g} M MACs, {counted['parameters'] / 1e6:.4g} M parameters" in done.out
     done = call(["import_genotype", *CELLS, "source=texts/cells.txt", "target=again.json"])
     assert done.status == 1 and "it is there already" in done.err
