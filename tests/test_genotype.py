@@ -1,11 +1,16 @@
 """Cells in the notation of the papers."""
 
+from pathlib import Path
+
 import pytest
 from conftest import small_mobilenet
+from test_app import BATCHES, DATA, call
 from test_spaces_darts import DARTS_V2, small
 
+from nnas.checkpoint import read_weights
 from nnas.deciders import listed
 from nnas.errors import NnasError
+from nnas.files import read_json
 from nnas.genotype import choices_of, read_architecture, written
 from nnas.space import Architecture
 
@@ -82,3 +87,55 @@ def test_cells_of_another_size_are_refused():
 def test_a_space_without_cells_has_no_genotypes():
     with pytest.raises(NnasError, match="no cells"):
         choices_of(TEXT, listed(small_mobilenet()), "text")
+
+
+CELLS = ["space=darts_small", "space.channels=2", "space.search={cells: 3, channels: 2}", "device=cpu"]
+SMALL = [*DATA, *BATCHES[2:], "train.epochs=1", "device.threads=1"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_cells_are_searched_written_read_and_trained_again(here):
+    """From end to end, over the commands: the genotype of a search is trained as what the search found is."""
+    search = ["proxyless", *CELLS, *SMALL, *BATCHES[:2], "search.steps_per_update=6", "search.validation_batch=32"]
+    search += ["search.warmup_epochs=0", "search.epochs=1", "searcher.samples=2", "constraints=[macs]"]
+    done = call([*search, "train.epochs=0", "finalizer=divnas_ranked", "finalizer.samples=8", "run_dir=run"])
+    assert done.status == 0, done.err
+    found = Architecture.load("run/architecture.json")
+    assert read_json("run/space.json", "")["nodes"][0] == {
+        "name": "normal_node1",
+        "edges": ["normal_node1_from0", "normal_node1_from1"],
+        "keep": 2,
+    }
+    counted = read_json("run/summary.json", "")["counted"]
+    assert counted["macs"] == found.predicted["macs"]["value"]
+    assert f"from0 {found.choices['normal_node1_from0']}, from1 {found.choices['normal_node1_from1']}\n" in done.out
+
+    shown = call(["export_genotype", *CELLS, "architecture=run/architecture.json"])
+    written = call(["export_genotype", *CELLS, "architecture=run/architecture.json", "target=texts/cells.txt"])
+    text = Path("texts/cells.txt").read_text().strip()
+    assert shown.status == written.status == 0 and shown.out.strip().endswith(text)
+
+    done = call(["import_genotype", *CELLS, "source=texts/cells.txt", "target=again.json"])
+    assert done.status == 0 and Architecture.load("again.json").choices == found.choices
+    assert "train space=darts_small space.channels=2 " in done.out and "architecture=again.json" in done.out
+    assert f"{counted['macs'] / 1e6:.4g} M MACs, {counted['parameters'] / 1e6:.4g} M parameters" in done.out
+    done = call(["import_genotype", *CELLS, "source=texts/cells.txt", "target=again.json"])
+    assert done.status == 1 and "it is there already" in done.err
+
+    train = ["train", *CELLS, *SMALL, "train.epochs=0", "estimator.rounds=1"]
+    done = call([*train, "architecture=texts/cells.txt", "weights=run/supernet.h5", "run_dir=trained"])
+    assert done.status == 0, done.err
+    assert Architecture.load("trained/architecture.json").choices == found.choices
+    weights, supernet = read_weights("trained/weights.h5", "w"), read_weights("run/supernet.h5", "w")
+    assert all((array == 1).all() for name, array in weights.items() if name.endswith("gamma"))
+    assert all((array == supernet[name]).all() for name, array in weights.items() if name in supernet)
+
+
+def test_divnas_is_refused_before_anything_is_begun(here):
+    done = call(["proxyless", "device=cpu", "finalizer=divnas", "constraints=[macs]", "run_dir=run"])
+    assert done.status == 1 and "take finalizer=argmax" in done.err and not Path("run").exists()

@@ -14,8 +14,10 @@ CHAINS = [
     ("kernels", "layers", "spaces"),
     ("space", "layers", "spaces"),
     ("space", "deciders", "spaces"),
+    ("space", "genotype", "spaces"),
     ("space", "costs", "objectives"),
     ("communicator", "updates", "searchers", "search"),
+    ("searchers", "finalizers"),
     ("updates", "train"),
     ("commands", "app"),
 ]
@@ -48,7 +50,7 @@ ONLY = {
     "nnas.kernels": {"nnas.layers", "nnas.commands"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
-WITHOUT_NNABLA |= {"nnas.measurements", "estimators.adaptation"}
+WITHOUT_NNABLA |= {"nnas.genotype", "nnas.measurements", "estimators.adaptation"}
 
 
 def sources(root):

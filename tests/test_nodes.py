@@ -271,6 +271,7 @@ def test_sampled_computes_the_kept_options_only():
     }
     decide = Sampled()
     y = decide.node("n", {edge: (candidates[edge], nn.Variable((2, 2))) for edge in "abc"}, 2)
+    assert len(y.parent.inputs) == 6
     for choices in ({"a": "x", "c": "y"}, {"b": "y", "c": "x"}, {"a": "y", "b": "y"}):
         calls.clear()
         decide.select(choices)

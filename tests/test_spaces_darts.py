@@ -1,5 +1,6 @@
 """The space of DARTS: its cells, its two geometries, and what differs between search and training."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -104,6 +105,27 @@ def test_search_and_training_decide_alike_in_two_geometries(stem, shape):
         network.search_network(nn.Variable((2, *shape)), Fixed(space.sample(np.random.default_rng(0))), TRAINING)[1]
         is None
     )
+
+
+def test_operators_are_those_of_the_paper():
+    """How often each kernel and dilation stands in a network whose types of cells have each operator once."""
+    x, outputs, _ = shipped_network(small(nodes=4), every_operator()[0], 1)
+    found = Counter()
+    for function in functions_of(Part(tuple(outputs.values()), (x,), "")):
+        if function.info.type_name == "DepthwiseConvolution":
+            found[function.inputs[1].shape[1:], function.info.args["dilation"][0]] += 1
+        elif "Pooling" in function.info.type_name:
+            found[function.info.type_name, tuple(function.info.args.get("kernel", ()))] += 1
+    cells = 3
+    assert found == {
+        ((3, 3), 1): 2 * cells,
+        ((5, 5), 1): 2 * cells,
+        ((3, 3), 2): cells,
+        ((5, 5), 2): cells,
+        ("MaxPooling", (3, 3)): cells,
+        ("AveragePooling", (3, 3)): cells,
+        ("GlobalAveragePooling", ()): 1,
+    }
 
 
 def test_costs_are_those_of_the_network_that_ships(random):

@@ -14,7 +14,12 @@ def import_genotype(config, session):
     target = _new(str(config.target))
     architecture.save(target)
     session.terminal.say(f"{target}: {counted_text(session, architecture.choices)}")
-    session.terminal.say(f"next: {session.invocation.variant('train', f'architecture={target}', keep=('space',))}")
+    # The default space of `train` has no cells.
+    space = (
+        [] if any(one.startswith("space=") for one in session.invocation.overrides) else [f"space={config.space.name}"]
+    )
+    following = session.invocation.variant("train", *space, f"architecture={target}", keep=("space",))
+    session.terminal.say(f"next: {following}")
 
 
 def export_genotype(config, session):
