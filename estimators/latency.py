@@ -18,6 +18,7 @@ from estimators.graph import functions_of, one_line
 from estimators.pieces import pieces
 from estimators.profiler import ROUND_SECONDS, Round, profile
 from estimators.signature import kind_and_shape, signature
+from estimators.statistics import scatter
 from estimators.yardstick import yardstick
 
 # Whole networks are few, and are measured alone: long enough to outlast other work on the machine.
@@ -198,12 +199,12 @@ class Latency(Estimator):
 
         def left(text):
             entry = self.table.entries.get(text)
-            return self._rounds_left(entry and entry.measurement())
+            return self._rounds_left(entry.rounds if entry else ())
 
         for result in self._profile(lacking, left, progress):
             failures |= result.failures
             for text, figure in result.milliseconds.items():
-                self.table.add_round(text, lacking[text].label, figure, result.runs[text])
+                self.table.add_round(text, lacking[text].label, figure, result.runs[text], result.slowdowns[text])
             for text in result.failures:
                 # Whatever fails once is not trusted with what it gave before.
                 self.table.entries.pop(text, None)
@@ -223,7 +224,7 @@ class Latency(Estimator):
             return Measurement.of(figures, sum(runs), median(slowdowns))
 
         def left(number):
-            return self._rounds_left(rounds[number] and measurement(number))
+            return self._rounds_left([figure for figure, *_ in rounds[number]])
 
         for result in self._profile(modules, left, progress, WHOLE_ROUND_SECONDS):
             failures |= result.failures
@@ -234,24 +235,25 @@ class Latency(Estimator):
         self._tell(found, "whole networks")
         return found
 
-    def _rounds_left(self, measurement):
-        """In how many more rounds something should be measured, by the Measurement that there is, if any."""
-        done = measurement.rounds if measurement else 0
+    def _rounds_left(self, figures):
+        """In how many more rounds something should be measured, by the figures of those that were."""
+        done = len(figures)
         most, least = self.rounds - done, min(LEAST_ROUNDS, self.rounds) - done
         if most <= 0 or least > 0:
             return max(least, 0)
-        excess = measurement.error / self.precision
+        excess = scatter(figures) / self.precision
         # The interval shrinks with the root of the number of rounds.
         return 0 if excess <= 1 else min(most, math.ceil(done * (min(excess, 100) ** 2 - 1)))
 
     def _tell(self, measurements, what):
         """Put into words how surely something is now known, and what disturbed the measurements."""
-        sure = sum(one.error <= self.precision for one in measurements)
+        errors = [one.error for one in measurements]
+        sure = sum(error <= self.precision for error in errors)
         line = f"{len(measurements)} {what} measured, {sure} of them to ± {self.precision:.1%}"
         if sure < len(measurements):
-            widest = max(one.error for one in measurements)
-            line += f", the others to {f'± {widest:.1%} at most' if widest < math.inf else 'an unknown error'} in "
-            line += f"{self.rounds} rounds"
+            widest = max(errors)
+            line += f", the others to {f'± {widest:.1%} at most' if widest < math.inf else 'an unknown error'}"
+            line += f", after {self.rounds} rounds at most"
         self.notices += (line,)
 
     def _profile(self, parts, left, progress, round_seconds=ROUND_SECONDS):
@@ -336,7 +338,7 @@ class Latency(Estimator):
     def _complete(self, text):
         """Whether the table's entry will do: a given table is used as it is."""
         entry = self.table.entries.get(text)
-        return entry is not None and (self.is_given or not self._rounds_left(entry.measurement()))
+        return entry is not None and (self.is_given or not self._rounds_left(entry.rounds))
 
     def _need_this_device(self, parts):
         if not self.measures_here:

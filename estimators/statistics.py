@@ -1,8 +1,8 @@
 """How surely a median is known."""
 
 from functools import cache
-from math import comb
-from statistics import quantiles
+from math import comb, inf
+from statistics import median, quantiles
 
 CONFIDENCE = 0.95
 
@@ -26,6 +26,12 @@ def median_interval(figures):
         return None
     ordered = sorted(figures)
     return ordered[outside - 1], ordered[-outside]
+
+
+def scatter(figures):
+    """Half the interval of their median, relative to it; infinite where the figures are too few to tell."""
+    interval = median_interval(figures)
+    return inf if interval is None else (interval[1] - interval[0]) / 2 / median(figures)
 
 
 @cache

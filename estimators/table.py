@@ -31,20 +31,23 @@ PARTIAL = ".tmp"
 class Entry:
     """The measurements of one signature.
 
-    label: for people. rounds: tuple of the rounds' figures, ms. runs: forward passes in all of them.
+    label: for people. rounds: tuple of the rounds' figures, ms. runs: forward passes in all of them. slowdowns: how
+    many times slower than undisturbed the device was in each round, or () where nobody knows.
     """
 
     label: str
     rounds: tuple
     runs: int
+    slowdowns: tuple = ()
 
     def measurement(self):
         """The Measurement that the rounds make; ms."""
-        return Measurement.of(self.rounds, self.runs)
+        return Measurement.of(self.rounds, self.runs, median(self.slowdowns or (1.0,)))
 
-    def with_round(self, milliseconds, runs):
+    def with_round(self, milliseconds, runs, slowdown=None):
         """The entry with one more round."""
-        return replace(self, rounds=(*self.rounds, milliseconds), runs=self.runs + runs)
+        slowdowns = () if slowdown is None else (*self.slowdowns, slowdown)
+        return replace(self, rounds=(*self.rounds, milliseconds), runs=self.runs + runs, slowdowns=slowdowns)
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,10 @@ class Table:
         self.created = self.created or _now()
         self._written, self._written_calibration = {}, {}
 
-    def add_round(self, signature, label, milliseconds, runs):
+    def add_round(self, signature, label, milliseconds, runs, slowdown=None):
         """Put one round's figure under a signature."""
         entry = self.entries.get(signature) or Entry(label, (), 0)
-        self.entries[signature] = entry.with_round(milliseconds, runs)
+        self.entries[signature] = entry.with_round(milliseconds, runs, slowdown)
 
     def write(self, path):
         """Put what is new since the table was read or written into its file, beside what other processes put there.
@@ -149,6 +152,7 @@ class Table:
                 "spread": measured.spread,
                 "runs": entry.runs,
                 "rounds": list(entry.rounds),
+                "slowdowns": list(entry.slowdowns),
             }
         return {
             "format": FORMAT,
@@ -231,7 +235,9 @@ def _added(theirs, ours, before):
     before = before or Entry(ours.label, (), 0)
     if theirs is None or ours.rounds[: len(before.rounds)] != before.rounds:
         return ours
-    return Entry(ours.label, theirs.rounds + ours.rounds[len(before.rounds) :], theirs.runs + ours.runs - before.runs)
+    new = len(before.rounds)
+    slowdowns = theirs.slowdowns + ours.slowdowns[new:] if ours.slowdowns else ()
+    return Entry(ours.label, theirs.rounds + ours.rounds[new:], theirs.runs + ours.runs - before.runs, slowdowns)
 
 
 def _without_duplicates(pairs):
@@ -294,7 +300,12 @@ def _entry(values):
         raise ValueError(f"{label!r} has {values['runs']!r} runs")
     if not math.isclose(values["median"], median(rounds), rel_tol=1e-9):
         raise ValueError(f"{label!r} has the median {values['median']}, which is not that of its rounds")
-    return Entry(label, tuple(rounds), values["runs"])
+    slowdowns = values.get("slowdowns", [])
+    for figure in slowdowns:
+        _check_positive(figure, f"{label}, slowdowns")
+    if len(slowdowns) not in (0, len(rounds)):
+        raise ValueError(f"{label!r} has {len(rounds)} rounds and {len(slowdowns)} slowdowns")
+    return Entry(label, tuple(rounds), values["runs"], tuple(slowdowns))
 
 
 def _calibration(name, values):

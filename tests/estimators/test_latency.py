@@ -267,7 +267,10 @@ def test_measuring_ends_when_the_median_is_known_well_or_the_budget_is_spent(her
     assert entries[sure].rounds == latency_module.LEAST_ROUNDS < entries[unsure].rounds < 50 == entries[hopeless].rounds
     assert entries[unsure].error <= 0.02 < entries[hopeless].error
     (notice,) = latency.notices
-    assert notice.startswith("3 modules measured, 2 of them to ± 2.0%, the others to ± ") and "in 50 rounds" in notice
+    assert (
+        notice.startswith("3 modules measured, 2 of them to ± 2.0%, the others to ± ")
+        and "after 50 rounds at most" in notice
+    )
     # A table is complete by the precision that is asked for.
     assert here(rounds=50)._complete(hopeless) and not here(rounds=60)._complete(hopeless)
     assert not here(rounds=60, precision=0.001)._complete(unsure)
@@ -276,7 +279,8 @@ def test_measuring_ends_when_the_median_is_known_well_or_the_budget_is_spent(her
 def rounds_of(figures, left):
     while wanted := [key for key in figures if left(key)]:
         ones = dict.fromkeys(wanted, 1)
-        yield Round({key: figures[key]() if callable(figures[key]) else figures[key] for key in wanted}, ones, {})
+        drawn = {key: figures[key]() if callable(figures[key]) else figures[key] for key in wanted}
+        yield Round(drawn, ones, {}, ones, ones)
 
 
 @pytest.mark.parametrize(

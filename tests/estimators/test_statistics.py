@@ -36,6 +36,13 @@ def test_the_error_is_half_the_interval():
     assert spread([1.0]) == 0
 
 
+def test_what_was_slowed_down_is_less_sure():
+    figures = [10.0, 9.0, 11.0, 10.0, 10.0, 12.0]
+    disturbed = Measurement.of(figures, 6, slowdown=2.0)
+    assert disturbed.interval == pytest.approx((9 / 1.1, 12 * 1.1)) and disturbed.median == 10.0
+    assert Measurement.of(figures, 6, slowdown=0.9).interval == (9.0, 12.0)
+
+
 def test_agreement_by_hand():
     found = agreement([1.0, 2.08, 3.6, 4.0], [1.0, 2.0, 3.0, 5.0])
     assert found.mape == pytest.approx((0.04 + 0.2 + 0.2) / 4) and found.bias == pytest.approx(0.01)
