@@ -3,6 +3,7 @@
 All processes of a search make the same calls of a communicator in the same order.
 """
 
+import ctypes
 import json
 import os
 import socket
@@ -23,6 +24,8 @@ LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
 }
 LARGE = 2**15  # numbers of an array that is sent as it lies; smaller ones go together, in one buffer
+MOST_VIEWS = 20_000  # of arrays, that are kept
+CPU = nn.Context(["cpu:float"], "CpuCachedArray", "")
 GRACE = 2.0  # seconds after which another process than the first tells its error: most errors are of all alike
 PAUSE = 0.01  # seconds between looks at whether a long work of the first process is done
 
@@ -103,7 +106,7 @@ class Mpi(Alone):
         self._local = world.Split_type(mpi.COMM_TYPE_SHARED, world.Get_rank())
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.place, self.leads = self._local.Get_rank(), self.rank == 0
-        self._buffer = np.empty(0, np.float32)
+        self._buffer, self._views = np.empty(0, np.float32), {}
 
     def check_batch(self, section, micro_batch, micro_batches):
         if micro_batches >= self.size:
@@ -117,7 +120,7 @@ class Mpi(Alone):
         )
 
     def average(self, arrays):
-        values = [one if isinstance(one, np.ndarray) else one.cast(np.float32) for one in arrays]
+        values = [one if isinstance(one, np.ndarray) else self._view(one) for one in arrays if one.size]
         large = [one for one in values if one.size >= LARGE and one.flags.c_contiguous]
         small = [one for one in values if one.size < LARGE or not one.flags.c_contiguous]
         total = sum(one.size for one in small)
@@ -134,6 +137,18 @@ class Mpi(Alone):
             one *= np.float32(1 / self.size)
         for one, part in zip(small, parts, strict=True):
             one[...] = part
+
+    def _view(self, array):
+        """The memory of a nnabla NdArray, without a copy. Kept by address: to make a view takes longer than to send a
+        small array."""
+        address, size = array.data_ptr(np.float32, CPU), array.size
+        view = self._views.get((address, size))
+        if view is None:
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            memory = (ctypes.c_float * size).from_address(address)
+            view = self._views[address, size] = np.frombuffer(memory, np.float32)
+        return view
 
     def sum(self, numbers):
         total = np.array(numbers, np.float64)

@@ -84,19 +84,16 @@ class Supernet:
         self._decide.select(choices)
         return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
 
-    def differentiate(self, options, *parts, weight=1.0):
-        """Return the sums over parts, each (images, labels), of the (loss, error) of the sum of some options,
-        {decision: options}, weighted by the gates; the sum of the gradients of weight * loss is left at the gates."""
+    def differentiate(self, options, images, labels):
+        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
+        the loss is left at the gates."""
         for gate in self.gates.values():
             gate.grad.zero()
         self._mix.select(options)
-        loss = error = 0.0
-        for images, labels in parts:
-            self._mixture.forward(images, labels)
-            self._mixture.loss.backward(weight, clear_buffer=True)
-            figures = self._mixture.figures()
-            loss, error = loss + figures["loss"], error + figures["error"]
-        return loss, error
+        self._mixture.forward(images, labels)
+        self._mixture.loss.backward(clear_buffer=True)
+        figures = self._mixture.figures()
+        return figures["loss"], figures["error"]
 
 
 class Validation:
@@ -125,12 +122,17 @@ class Validation:
         """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
         the loss is left at the gates. Means over the parts, which the processes share."""
         size = len(self._images) // self._parts
-        cuts = [slice(part * size, (part + 1) * size) for part in self._communicator.share(self._parts)]
-        mine = [(self._images[cut], self._labels[cut]) for cut in cuts]
-        weight = self._communicator.weight(self._parts)
-        sums = self._communicator.sum(self._supernet.differentiate(options, *mine, weight=weight))
-        self._communicator.average([gate.grad for gate in self._supernet.gates.values()])
-        loss, error = (sums / self._parts).tolist()
+        gates = self._supernet.gates.values()
+        gradients, figures = [np.zeros(gate.shape, np.float32) for gate in gates], np.zeros(2)
+        for part in self._communicator.share(self._parts):
+            cut = slice(part * size, (part + 1) * size)
+            figures += self._supernet.differentiate(options, self._images[cut], self._labels[cut])
+            for total, gate in zip(gradients, gates, strict=True):
+                total += gate.g * np.float32(self._communicator.weight(self._parts))
+        self._communicator.average(gradients)
+        for total, gate in zip(gradients, gates, strict=True):
+            gate.g = total
+        loss, error = (self._communicator.sum(figures) / self._parts).tolist()
         return loss, error
 
     def look_ahead(self):

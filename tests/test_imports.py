@@ -26,6 +26,7 @@ FOUNDATION = {"errors", "files", "progress", "randomness"}
 # Leaves import the foundation only, and what is named here.
 LEAVES = {
     "communicator": set(),
+    "cuda_libraries": set(),
     "checkpoint": set(),
     "rundir": {"checkpoint"},
     "data": {"data"},
@@ -47,6 +48,7 @@ ONLY = {
     "llvmlite": {"nnas.kernels"},
     "onnx": {"estimators.onnx_graph"},
     "onnxruntime": {"estimators.onnx_graph"},
+    "mpi4py": {"nnas.communicator"},
     "nnas.kernels": {"nnas.layers", "nnas.commands"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}

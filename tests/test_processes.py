@@ -197,7 +197,8 @@ def test_a_process_without_data_ends_all(tmp_path):
         (tmp_path / place).mkdir()
     (tmp_path / "here" / "images").mkdir()
     command = ["proxyless", "data=image_folder", "data.path=images", "device=cpu", f"run_dir={tmp_path / 'run'}"]
-    code = "import os, sys; os.chdir(sys.argv.pop(1)); from nnas.app import run_command as run; sys.exit(run(sys.argv[1:]))"
+    code = "import os, sys; os.chdir(sys.argv.pop(1)); from nnas.app import run_command; "
+    code += "sys.exit(run_command(sys.argv[1:]))"
     done = mpirun((1, "-c", code, "here", *command), (1, "-c", code, "there", *command), cwd=tmp_path)
     assert done.status != 0
     assert "images" in done.err and done.err.count("error:") == 1
