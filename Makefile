@@ -1,8 +1,8 @@
-# make search: set up, then the main job.   make test: set up, then the tests.   make lint: ruff.
+# make search: set up, then the main job.   make test: set up, then the tests.   make lint: ruff.   make docs: the pages of docs/.
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: search test lint clean
+.PHONY: search test lint docs clean
 
 search: $(STAMP)
 	$(PYTHON) main.py --config-name=proxyless $(ARGS)
@@ -12,6 +12,10 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	$(PYTHON) -m ruff check .
+
+# Warnings are errors, among them links that lead nowhere. NO_MKDOCS_2_WARNING: what the theme says about others.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet --site-dir build/site
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -28,8 +28,8 @@ SGD = {
 }
 
 
-def main(warmup_epochs=2, epochs=3, train_epochs=5):
-    data = ClutteredDigits()
+def main(warmup_epochs=2, epochs=3, train_epochs=5, **data_settings):
+    data = ClutteredDigits(**data_settings)
     network = MobileNet(
         name="tiny",
         input_shape=data.shape,

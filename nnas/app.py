@@ -15,6 +15,9 @@ from nnas.commands.adapt import adapt
 from nnas.commands.calibrate import calibrate, validate
 from nnas.commands.doctor import doctor
 from nnas.commands.genotypes import export_genotype, import_genotype
+from nnas.commands.listing import listing
+from nnas.commands.multirun import multirun
+from nnas.commands.reports import compare_runs, report, status
 from nnas.commands.search import search
 from nnas.commands.session import Invocation, Session
 from nnas.commands.tables import coverage, export_table, import_table, profile
@@ -39,6 +42,9 @@ def run_command(arguments):
     failed = partial(_failed, communicator)
     try:
         name, config_dir, action, overrides = configuration.parse(arguments)
+        if action == "sweep":
+            with interruptible():
+                return multirun(name, config_dir, overrides)
         if name == "resume":
             name, config_dir, overrides = _resumed(overrides)
         config = configuration.load(name, config_dir, overrides, complete=action == "run")
@@ -51,7 +57,8 @@ def run_command(arguments):
             raise NnasError(f"command={command}: there are {', '.join(possible)}{nearest(command, possible)}")
         if command in FILE_COMMANDS:
             with interruptible():
-                communicator.once(lambda: FILE_COMMANDS[command](config, Terminal()))
+                more = [config_dir] if command == "list" else []
+                communicator.once(lambda: FILE_COMMANDS[command](config, Terminal(), *more))
             return 0
         with interruptible(), Session(config, Invocation(name, config_dir, overrides), communicator) as session:
             if command in TOGETHER:
@@ -113,4 +120,12 @@ COMMANDS = {
 # What several processes do together; all else the first one does alone.
 TOGETHER = {"search", "train"}
 # These need neither a device nor a space, and get a terminal instead of a session.
-FILE_COMMANDS = {"import_table": import_table, "export_table": export_table, "doctor": doctor}
+FILE_COMMANDS = {
+    "import_table": import_table,
+    "export_table": export_table,
+    "report": report,
+    "compare": compare_runs,
+    "status": status,
+    "list": listing,
+    "doctor": doctor,
+}

@@ -1,6 +1,9 @@
 """The command line and the configuration files: composed by Hydra, with errors of one line."""
 
 import argparse
+import re
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -13,7 +16,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 import nnas
 from nnas.errors import NnasError, nearest, one_line
-from nnas.files import check_yaml
+from nnas.files import check_yaml, read_yaml
+
+
+def _folders_in(path, inside="."):
+    """For `classes: ${folders:${data.path},${data.training}}`: how many folders there are; 2 where that is no folder,
+    which the data set will say."""
+    root = Path(str(path), str(inside))
+    return sum(one.is_dir() and not one.name.startswith(".") for one in root.iterdir()) if root.is_dir() else 2
+
+
+OmegaConf.register_new_resolver("folders", _folders_in, replace=True)
 
 
 def folder():
@@ -28,7 +41,39 @@ def commands(config_dir=None):
     return sorted({path.stem for one in _folders(config_dir) for path in one.glob("*.yaml")})
 
 
+def groups(config_dir=None):
+    """{group: the names of its options}."""
+    found = {}
+    for one in _folders(config_dir):
+        for path in sorted(one.glob("*/*.yaml")):
+            found.setdefault(path.parent.name, []).append(path.stem)
+    return found
+
+
+def about(group, name, config_dir=None):
+    """The first line of comment of a configuration file, up to the end of its sentence; group: '' for commands."""
+    path = next(one / group / f"{name}.yaml" for one in _folders(config_dir) if (one / group / f"{name}.yaml").exists())
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline(1000).strip()
+    text = first.removeprefix("#").strip() if first.startswith("#") else ""
+    return one_line(re.split(r": `|\. (?=[A-Z])", text)[0].rstrip(".:"))
+
+
+def help_text(config_dir=None):
+    """All commands and groups, a line each."""
+    names, found = commands(config_dir), groups(config_dir)
+    width = max(map(len, [*names, *found]))
+    lines = ["commands:", *(f"  {name:{width}}  {about('', name, config_dir)}".rstrip() for name in names)]
+    lines += ["", "groups, as space=mobilenet_small (more on their options: nnas list what=spaces):"]
+    lines += [f"  {name:{width}}  {', '.join(options)}" for name, options in found.items()]
+    return "\n".join(lines)
+
+
 class _Parser(argparse.ArgumentParser):
+    def format_help(self):
+        # Here and not as an epilog, since all files are read for it.
+        return f"{super().format_help()}\n{help_text()}\n"
+
     def error(self, message):
         raise NnasError(f"{message}; the command line is COMMAND key=value ... (--help tells more)")
 
@@ -38,17 +83,20 @@ def _folders(config_dir):
 
 
 def parse(arguments):
-    """Return (config name, config dir or None, what to do: 'run' or 'show', overrides) of a command line."""
+    """Return (config name, config dir or None, what to do: 'run', 'sweep' or 'show', overrides) of a command line."""
     parser = _Parser(
         prog="nnas",
         usage="nnas COMMAND [key=value ...]   or   python main.py --config-name=COMMAND [key=value ...]",
-        description=f"Commands: {', '.join(commands())}, and those of your own --config-dir.",
+        description="Hardware-aware neural architecture search. All that takes a value is in Hydra's grammar.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--config-name", "-cn", metavar="COMMAND", help="a file of conf/ or of --config-dir, without .yaml"
     )
     parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="a folder with configuration files of your own")
+    parser.add_argument(
+        "--multirun", "-m", action="store_true", help="a run for each combination of values, as seed=0,1,2"
+    )
     parser.add_argument("--cfg", choices=["job"], help="show the configuration and do nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values to change, in Hydra's grammar")
     known = parser.parse_intermixed_args(arguments)
@@ -59,7 +107,32 @@ def parse(arguments):
         raise NnasError(
             f"no command is given; say --config-name=COMMAND, with one of {', '.join(commands(known.config_dir))}"
         )
-    return name.removesuffix(".yaml"), known.config_dir, "show" if known.cfg else "run", overrides
+    action = "show" if known.cfg else "sweep" if known.multirun else "run"
+    return name.removesuffix(".yaml"), known.config_dir, action, overrides
+
+
+@dataclass(frozen=True)
+class Job:
+    """The overrides of one run of several: those that all have, and one value of each that is swept."""
+
+    fixed: list
+    swept: list
+
+
+def swept(overrides):
+    """The Jobs of overrides with values to choose from, in Hydra's grammar: seed=0,1,2 or seed=range(3)."""
+    fixed, choices = [], []
+    for override in overrides:
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+            if parsed.is_sweep_override():
+                key = parsed.get_key_element()
+                choices.append([f"{key}={value}" for value in parsed.sweep_string_iterator()])
+            else:
+                fixed.append(override)
+        except (HydraException, ValueError, RecursionError):
+            raise NnasError(f"{override}: it is not of the form key=value, or key=value,value,...") from None
+    return [Job(fixed, list(values)) for values in product(*choices)]
 
 
 def load(name, config_dir, overrides, complete=True):
@@ -136,7 +209,11 @@ def _explained(error, name, searchpath, overrides):
             parsed = OverridesParser.create().parse_override(override)
         except (HydraException, ValueError, RecursionError):
             return f"{override}: it is not of the form key=value"
-        key = parsed.key_or_group
+        key, package = parsed.key_or_group, parsed.package
+        if package is not None and key not in groups():
+            return f"{override}: there is no group {key!r}{nearest(key, groups())} (nnas --help lists them)"
+        if package is not None and not parsed.is_add() and package not in keys:
+            return f"{override}: there is no place {package!r}{nearest(package, keys)} (--cfg job shows them all)"
         options = sorted(path.stem for path in (folder() / key).glob("*.yaml"))
         chosen = parsed.value() if isinstance(parsed.value(), list) else [parsed.value()]
         if options and not all(isinstance(one, str) for one in chosen):
@@ -153,3 +230,39 @@ def _keys(node, prefix=""):
         for key, value in items:
             keys += [f"{prefix}{key}", *_keys(value, f"{prefix}{key}.")]
     return keys
+
+
+def defaults(name, config_dir=None):
+    """{group: the option that a command's own file takes}, of groups that stand there with one option."""
+    path = next(one / f"{name}.yaml" for one in _folders(config_dir) if (one / f"{name}.yaml").exists())
+    entries = (read_yaml(path, "a configuration") or {}).get("defaults") or []
+    chosen = [pair for entry in entries if isinstance(entry, dict) for pair in entry.items()]
+    return {group.rpartition(" ")[2].strip("/"): option for group, option in chosen if isinstance(option, str)}
+
+
+def completions(line):
+    """What may stand at the end of a command line that is being typed: commands, keys, options of groups.
+
+    Behind an equals sign the values alone, since bash completes words between those."""
+    words = line.split()
+    typed = "" if line.endswith(" ") or len(words) < 2 else words[-1]
+    given = words[1 : len(words) - bool(typed)]
+    config_dir = next((word.partition("=")[2] for word in given if word.startswith("--config-dir=")), None)
+    try:
+        options = groups(config_dir)
+        name = next((word for word in given if "=" not in word and not word.startswith("-")), None)
+        if name is None:
+            return [f"{one} " for one in commands(config_dir) if one.startswith(typed)]
+        key, equals, value = typed.partition("=")
+        if equals:
+            return [f"{one} " for one in options.get(key.partition("@")[0], ()) if one.startswith(value)]
+        config = load(name, config_dir, [word for word in given if "=" in word[1:] and word[0] != "-"], complete=False)
+        keys = _keys(config)
+        sections = {one.rpartition(".")[0] for one in keys}
+        possible = {f"{one}=" for one in keys if one not in sections or one in options}
+        # One part of a nested key at a time.
+        depth = typed.count(".")
+        cut = [(".".join(one.split(".")[: depth + 1]), one.count(".") > depth) for one in possible]
+        return sorted({f"{stem}." if deeper else stem for stem, deeper in cut if stem.startswith(typed)})
+    except NnasError:
+        return []

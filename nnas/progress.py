@@ -24,8 +24,10 @@ class EpochLoop(ABC):
     """Iterating yields Progress after every step, from the step where the loop stands.
 
     epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. communicator: of the processes
-    that do it together.
+    that do it together. samples: what else the run keeps of an epoch that has just ended, or None.
     """
+
+    samples = None
 
     def __init__(self, epochs, batches, communicator):
         self._communicator = communicator

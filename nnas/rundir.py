@@ -19,6 +19,7 @@ from nnas.files import (
     read_json,
     read_yaml,
     remove_leftovers,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -37,6 +38,7 @@ class RunFolder:
         self.space = self.path / "space.json"
         self.costs = self.path / "costs.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.samples = self.path / "samples.jsonl"
         self.architecture = self.path / "architecture.json"
         self.supernet = self.path / "supernet.h5"
         self.weights = self.path / "weights.h5"
@@ -50,13 +52,16 @@ class RunFolder:
         """The folder of the checkpoints of a phase."""
         return self.checkpoints / phase
 
-    def append(self, record):
-        """Add a record to metrics.jsonl, in place of a last line that was not written to its end."""
+    def append(self, record, samples=None):
+        """Add a record to metrics.jsonl, in place of a last line that was not written to its end; samples: what
+        samples.jsonl keeps of the same epoch, {name: values}."""
         if not self.writes:
             return
         records = self.records()
         if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
             self._keep_records(len(records))
+        if samples:  # first: samples without their record are removed with it
+            append_text(self.samples, json.dumps({"epoch": record["epoch"], **samples}, separators=(",", ":")) + "\n")
         append_text(self.metrics, json.dumps(record) + "\n")
 
     def records(self):
@@ -96,7 +101,13 @@ class RunFolder:
     def _keep_records(self, count):
         if not self.writes:
             return
-        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in self.records()[:count]))
+        kept = self.records()[:count]
+        write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        if self.samples.exists():
+            epochs = {record.get("epoch") for record in kept if record["phase"] != "train"}
+            lines = read_bytes(self.samples, "the samples of a run").split(b"\n")[:-1]
+            read = {line: parse_json(line, self.samples, "the samples of a run") for line in lines}
+            write_bytes(self.samples, *(line + b"\n" for line in lines if read[line].get("epoch") in epochs))
 
 
 @contextmanager
@@ -115,6 +126,18 @@ def working_in(run):
         yield
     finally:
         os.close(folder)  # also ends the lock, as does the end of the process
+
+
+def holder(run):
+    """The process that works in the folder of a run, in words, or None."""
+    folder = os.open(run.path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _holder(folder)
+    finally:
+        os.close(folder)
 
 
 def find_run(path, command, config, growing=()):

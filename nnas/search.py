@@ -249,18 +249,46 @@ class Search(EpochLoop):
         if learnt is not None:
             self.searcher.start_from(learnt)
 
+    @property
+    def samples(self):
+        """What the searcher judged in the present or just ended epoch, in columns: accuracy, cost, {constraint: ...},
+        and choices, each the options' numbers in the order of the space, None where a decision is not reached."""
+        judged = self.searcher.judged
+        if not judged:
+            return None
+        costs = [self.searcher.costs(choices) for choices, _ in judged]
+        return {
+            "accuracy": [round(accuracy, 6) for _, accuracy in judged],
+            "cost": {name: [float(f"{cost[name]:.6g}") for cost in costs] for name in costs[0]},
+            "choices": [self._numbers(choices) for choices, _ in judged],
+        }
+
+    def _numbers(self, choices):
+        return [
+            one.options.index(choices[one.name]) if one.name in choices else None
+            for one in self.searcher.space.decisions
+        ]
+
     def _state(self):
-        return {"weights": self.weights(), "update": self._update.state(), "searcher": self.searcher.state()}
+        return {
+            "weights": self.weights(),
+            "update": self._update.state(),
+            "searcher": self.searcher.state(),
+            "judged": [[choices, accuracy] for choices, accuracy in self.searcher.judged],
+        }
 
     def _restore(self, state):
         set_parameters(self._supernet.parameters, state["weights"], "the checkpoint")
         self._update.restore(state["update"])
         self.searcher.restore(state["searcher"])
+        self.searcher.judged = list(state.get("judged", ()))
 
     def _phase(self, epoch):
         return "warmup" if epoch < self._warmup_epochs else "search"
 
     def _step(self, phase, epoch, step):
+        if step == 0:
+            self.searcher.judged = []
         figures = [self._weight_step(phase, epoch, step)]
         if phase == "search" and (step + 1) % self._steps_per_update == 0:
             figures.append(self.searcher.step(self._evaluator(epoch, step)))
@@ -292,7 +320,7 @@ class Search(EpochLoop):
 
     def _standing(self):
         best = self.searcher.best()
-        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best)}
+        figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best), "best": best}
         if self._validate_every and self._epoch % self._validate_every == 0:
             figures["validation_accuracy"] = self.accuracy(best)
         elif self.searcher.mixes:

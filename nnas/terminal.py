@@ -1,5 +1,8 @@
-"""What a person sees while a command runs. One process speaks; the others have a Terminal that is quiet."""
+"""What a person sees while a command runs. One process speaks; the others have a Terminal that is quiet.
 
+Nothing here is coloured, and bars are drawn on terminals only: NO_COLOR and a pipe get what they ask for."""
+
+import shutil
 import sys
 
 from tqdm import tqdm
@@ -13,11 +16,16 @@ class Terminal:
     def __init__(self, quiet=False):
         self._quiet = quiet
         self._bar = None
+        self._standing = ""
 
     def say(self, text=""):
         if not self._quiet:
             with tqdm.external_write_mode(sys.stdout):
                 print(text, flush=True)
+
+    def brief(self, text):
+        """A line that may lose its end where the terminal is narrower; files and pipes get all of it."""
+        self.say(shortened(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
     def warn(self, text):
         self.say(f"warning: {text}")
@@ -28,6 +36,7 @@ class Terminal:
             self._bar = tqdm(total=total, disable=True if self._quiet else None, leave=False, dynamic_ncols=True)
         self._bar.total = total
         self._bar.set_description(text, refresh=False)
+        self._bar.set_postfix_str(self._standing, refresh=False)
         self._bar.update(done - self._bar.n)
         if done >= total:
             self.close()
@@ -44,9 +53,25 @@ class Terminal:
                 self.progress(
                     progress.step, progress.steps, f"{progress.phase} epoch {progress.epoch}/{progress.epochs}"
                 )
+                if progress.record:
+                    self._standing = standing_text(progress.record)
                 yield progress
         finally:
+            self._standing = ""
             self.close()
+
+
+def shortened(text, width):
+    """A line without those of its parts, between |, that a terminal has no room for."""
+    while len(text) > width and " | " in text:
+        text = text.rpartition(" | ")[0]
+    return text if len(text) <= width else f"{text[: max(width - 3, 0)]}..."
+
+
+def standing_text(record):
+    """The best architecture of an epoch and its costs, for a progress bar."""
+    costs = [f"{cost:.4g}" for cost in record.get("best_cost", {}).values()]
+    return " ".join(["best", *costs, *record["best"].values()]) if "best" in record else ""
 
 
 def costs_text(name, costs):

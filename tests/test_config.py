@@ -36,7 +36,12 @@ GIVEN = {
     "import_table": ["source=a.yaml", "processor=a"],
     "export_table": ["table=a.json", "target=a.csv"],
     "proxyless_imagenet": ["data.path=folder"],
+    "images": ["data.path=folder"],
     "resume": ["run_dir=a"],
+    "report": ["run_dir=a"],
+    "status": ["run_dir=a"],
+    "compare": ["runs=a"],
+    "list": ["what=spaces"],
     "adapt": ["sources=[a.json]", "measurements=m.csv"],
     "import_genotype": ["source=a.txt", "target=a.json"],
     "export_genotype": ["architecture=a.json"],
@@ -248,7 +253,7 @@ def test_solvers_build(option):
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
     groups = {"space", "format"} & plain(command).keys()
-    assert groups or command in ("resume", "doctor")
+    assert groups or command in ("resume", "report", "status", "compare", "list", "doctor")
     for group in groups:
         for value in vars(build(plain(command)[group])).values():
             assert type(value).__module__.split(".")[0] != "omegaconf"
@@ -268,6 +273,12 @@ def test_values_that_are_lists_stay_plain(command):
         ("proxyless", ["data=imagenets"], ["data=imagenets", "did you mean 'imagenet'", "cluttered_digits"]),
         ("proxyless", ["solver@train.solver=nesterof"], ["nesterof", "nesterov"]),
         ("proxyless", ["constraints=[latency,mac]"], ["constraints=mac", "did you mean 'macs'", "memory, parameters"]),
+        ("proxyless", ["solvr@search.solver=nesterov"], ["solvr@search", "did you mean 'solver'"]),
+        (
+            "proxyless",
+            ["estimator@constraints.latency.estimatr=macs"],
+            ["did you mean 'constraints.latency.estimator'"],
+        ),
         ("proxyless", ["seed"], ["seed", "key=value"]),
         ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
         ("proxyless", ["~nothing"], ["nothing"]),

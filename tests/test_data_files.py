@@ -539,3 +539,49 @@ def test_synthetic_data_say_that_they_are():
 def test_wrong_synthetic_data_are_named(changes, named):
     with pytest.raises(NnasError, match=named):
         Synthetic(**{"shape": [3, 8, 8], "classes": 5, "training": 2, "validation": 2, "test": 2, **changes})
+
+
+def unequal(folder):
+    """Classes of 16, 4 and 2 images."""
+    images, _ = pictures(22)
+    return tree(folder, images, [0] * 16 + [1] * 4 + [2] * 2)
+
+
+@pytest.mark.parametrize("balance, counts", [(0.0, [16, 4, 2]), (0.5, [16, 8, 6]), (1.0, [16, 16, 16])])
+def test_rare_classes_are_made_up_for_in_training_alone(tmp_path, balance, counts):
+    unequal(tmp_path / "data" / "train")
+    images, labels = pictures(6, seed=1)
+    tree(tmp_path / "data" / "test", images, labels)
+    tree(tmp_path / "data" / "val", *pictures(3, seed=2))
+    data = image_folder(tmp_path / "data", training="train", validation="val", test="test", balance=balance)
+    drawn, given = everything(data.training)
+    assert np.bincount(given.ravel()).tolist() == counts
+    each = {image.tobytes(): 0 for image in drawn}
+    for image in drawn:
+        each[image.tobytes()] += 1
+    assert len(each) == 22, "every image is there"
+    assert all(
+        max(own) - min(own) <= 1 for own in [[each[i.tobytes()] for i in drawn[given.ravel() == c]] for c in (0, 1, 2)]
+    )
+    assert (len(data.validation), len(data.test)) == (3, 6) and len(data.retraining) >= len(data.training)
+    assert ("balance" in data.description()) == (balance > 0)
+
+
+def test_images_that_cannot_be_read_are_skipped_when_asked(tmp_path):
+    folder = tree(tmp_path / "data", *pictures(22))
+    broken = [folder / "a" / "000.png", folder / "b" / "001.png"]
+    broken[0].write_bytes(broken[0].read_bytes()[:40])
+    broken[1].write_text("no image")
+    with pytest.raises(NnasError, match="000.png: it cannot be read"):
+        image_folder(folder)
+    data = image_folder(folder, corrupted="skip")
+    assert data.notices == [f"2 images cannot be read and are skipped, as {broken[0]}"]
+    assert sum(data.description()["samples"].values()) == 20 and data.description()["skipped"] == 2
+    whole = image_folder(tree(tmp_path / "whole", *pictures(22)), corrupted="skip")
+    assert whole.notices == [] and "skipped" not in whole.description()
+    for path in (folder / "c").iterdir():
+        path.write_text("no image")
+    with pytest.raises(NnasError, match="no training image of the class 'c' can be read"):
+        image_folder(folder, corrupted="skip")
+    with pytest.raises(NnasError, match="did you mean 'skip'"):
+        image_folder(folder, corrupted="skipp")

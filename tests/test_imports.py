@@ -31,6 +31,8 @@ LEAVES = {
     "rundir": {"checkpoint"},
     "data": {"data"},
     "measurements": {"space"},
+    # The files of runs alone, and the cache folder for the library of charts.
+    "reports": {"reports", "rundir", "space", "costs", "data"},
 }
 # One file each: an implementation imports none of its package but base.
 ALONE = {"spaces", "searchers"}
@@ -38,7 +40,7 @@ ALONE = {"spaces", "searchers"}
 ONLY = {
     "nnas.app": {"nnas.__main__"},
     "nnas.commands": {"nnas.app"},
-    "nnas.config": {"nnas.app", "nnas.commands"},
+    "nnas.config": {"nnas.app", "nnas.commands", "nnas.__main__"},
     "estimators": {"nnas.app", "nnas.commands"},
     "hydra": {"nnas.config"},
     "omegaconf": {"nnas.config", "nnas.app", "nnas.commands"},
@@ -50,6 +52,8 @@ ONLY = {
     "onnxruntime": {"estimators.onnx_graph"},
     "mpi4py": {"nnas.communicator"},
     "nnas.kernels": {"nnas.layers", "nnas.commands"},
+    "nnas.reports": {"nnas.commands"},
+    "vl_convert": {"nnas.reports.drawing"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
 WITHOUT_NNABLA |= {"nnas.genotype", "nnas.measurements", "estimators.adaptation"}

@@ -88,14 +88,14 @@ def follow(session, run, phase, names, loop, constraints=()):
     def save(record=None):
         state = loop.state() | {"processes": communicator.size}
         if record:
-            run.append(record)
+            run.append(record, loop.samples)
         run.save_checkpoint(phase, state)
 
     try:
         with postponed(session.terminal.say) as request:
             for progress in session.terminal.follow(observed(loop, session.hooks)):
                 if progress.record:
-                    session.terminal.say(epoch_line(progress, constraints))
+                    session.terminal.brief(epoch_line(progress, constraints))
                     # The others wait: a process that went on could by its end take this one along.
                     communicator.once(lambda progress=progress: save(progress.record))
                     epoch = progress.epoch

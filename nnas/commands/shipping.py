@@ -22,6 +22,7 @@ from nnas.errors import NnasError, nearest, one_line
 from nnas.export import export_modules, export_nnp, modules, shipped_network
 from nnas.files import write_bytes, write_json
 from nnas.hooks import call
+from nnas.reports.report import write_report
 from nnas.terminal import summary_text
 from nnas.train import Training
 
@@ -130,8 +131,20 @@ def _ship(config, session, data, run, architecture, latency, exports, latencies,
         "next": _next_commands(config, session, run, constraints),
     }
     write_json(run.summary, summary)
-    call(session.hooks, "end_run", run, summary)
     session.terminal.say(summary_text(summary, architecture.choices, session.space.nodes))
+    _report(session, run)
+    call(session.hooks, "end_run", run, summary)
+
+
+def _report(session, run):
+    """Write the report; what fails in it is no reason for a run to end."""
+    try:
+        page = write_report(run.path)
+    except (NnasError, OSError) as error:
+        again = f"nnas report run_dir={run.path}"
+        session.terminal.warn(f"no report was written: {one_line(error)}; {again} makes it again")
+    else:
+        session.terminal.say(f"report: {page}")
 
 
 def _ship_modules(session, run, architecture, latency, latencies, writers, trained):

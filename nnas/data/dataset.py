@@ -23,11 +23,14 @@ class DataSet:
     kind, path: what the data are and where they lie, for people. samples: see samples.py. counts: {split: how many of
     the samples are given for it}, in the order of the samples. held_out: {split: how many samples, or which share, to
     take out of those given for training}. augmentation: functions of a variable (N, C, H, W), used in training only.
-    facts: {name: value} to add to the description. Splits are decided by split_seed and the content alone; images
-    of equal content are in one split.
+    balance: how far rare classes are made up for by repetition in what is trained on: a class of n images counts as
+    n (largest / n) ** balance; 0: not at all, 1: as many of each class. facts: {name: value} to add to the description.
+    Splits are decided by split_seed and the content alone; images of equal content are in one split.
     """
 
-    def __init__(self, kind, path, samples, classes, counts, held_out, split_seed, augmentation=(), **facts):
+    def __init__(
+        self, kind, path, samples, classes, counts, held_out, split_seed, augmentation=(), balance=0.0, **facts
+    ):
         check_positive_integer("data.split_seed", split_seed, least=0)
         self.shape, self.classes = tuple(samples.shape), classes
         self.augmentation = chained(augmentation)
@@ -51,7 +54,11 @@ class DataSet:
             "normalization": normalization.to_json(),
             **facts,
         }
+        if check_number("data.balance", balance, 0, 1):
+            self._description["balance"] = balance
         indices["retraining"] = np.concatenate([indices["training"], indices["validation"]])
+        for name in ("training", "retraining"):
+            indices[name] = _balanced(indices[name], samples.labels, balance, generator(split_seed, "balance"))
         self.training, self.retraining, self.validation, self.test = (
             Split(samples, indices[name], normalization, varied=name in ("training", "retraining"))
             for name in ("training", "retraining", "validation", "test")
@@ -128,6 +135,16 @@ def checked_size(split, value):
     if value is None:
         raise NnasError(f"data.{split} is not given; give samples of its own, a number of samples, or a share")
     return check_positive_integer(f"data.{split}", value)
+
+
+def _balanced(indices, labels, balance, random):
+    """The indices, those of rare classes several times; which of a class come once more is drawn."""
+    if not balance:
+        return indices
+    classes = [indices[labels[indices] == label] for label in np.unique(labels[indices])]
+    largest = max(map(len, classes))
+    wanted = [(own, round(len(own) * (largest / len(own)) ** balance)) for own in classes]
+    return np.concatenate([np.resize(random.permutation(own), count) for own, count in wanted])
 
 
 def _groups(digests):

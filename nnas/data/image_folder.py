@@ -1,13 +1,16 @@
 """Images in folders, one folder for each class."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nnas.data.bars import bar
 from nnas.data.dataset import DataSet, origins_and_sizes
-from nnas.data.images import EXTENSIONS, MiddleView
-from nnas.data.samples import checked_labels, file_samples
-from nnas.errors import NnasError, check_number, check_positive_integer
+from nnas.data.images import EXTENSIONS, MiddleView, read_image
+from nnas.data.samples import WORKERS, checked_labels, file_samples
+from nnas.errors import NnasError, check_number, check_positive_integer, nearest
+
+CORRUPTED = ("error", "skip")
 
 
 class ImageFolder(DataSet):
@@ -17,7 +20,9 @@ class ImageFolder(DataSet):
 
     size: H = W, or [H, W], to which images are scaled; scale: as in images.MiddleView. channels: 1 for grey, 3 for
     RGB. random_view: an images.RandomView for training, or None. Images are read when they are drawn where a random
-    view is given or they would take more than 1 GiB, else once.
+    view is given or they would take more than 1 GiB, else once. balance: as in dataset.DataSet. corrupted: 'skip' looks
+    at all images first and leaves out those that cannot be read, with their number as a notice; with 'error' the first
+    of them ends the command.
     """
 
     def __init__(
@@ -32,6 +37,8 @@ class ImageFolder(DataSet):
         random_view=None,
         split_seed=0,
         augmentation=(),
+        balance=0.0,
+        corrupted="error",
     ):
         height, width = size if isinstance(size, (list, tuple)) and len(size) == 2 else (size, size)
         shape = (
@@ -42,17 +49,61 @@ class ImageFolder(DataSet):
         if channels not in (1, 3):
             raise NnasError(f"data.channels={channels}: it must be 1 (grey) or 3 (RGB)")
         check_number("data.scale", scale, 1)
+        if corrupted not in CORRUPTED:
+            raise NnasError(
+                f"data.corrupted={corrupted!r}: possible are {', '.join(CORRUPTED)}{nearest(corrupted, CORRUPTED)}"
+            )
         folders, held_out = origins_and_sizes(training, validation, test)
         names, found, notices = _listed(Path(path), folders)
+        facts = {}
+        if corrupted == "skip":
+            found, skipped = _readable(found, channels, names)
+            if skipped:
+                notices.append(f"{len(skipped)} images cannot be read and are skipped, as {skipped[0]}")
+                facts["skipped"] = len(skipped)
         paths = [one for files in found.values() for one, _ in files]
         labels, classes = checked_labels([label for files in found.values() for _, label in files], len(names), path)
         view = MiddleView(shape[1:], scale)
         samples = file_samples(paths, labels, shape, view, random_view and random_view.of_size(shape[1:]))
         counts = {name: len(files) for name, files in found.items()}
         super().__init__(
-            "image_folder", path, samples, classes, counts, held_out, split_seed, augmentation, class_names=names
+            "image_folder",
+            path,
+            samples,
+            classes,
+            counts,
+            held_out,
+            split_seed,
+            augmentation,
+            balance,
+            class_names=names,
+            **facts,
         )
         self.notices += notices
+
+
+def _readable(found, channels, names):
+    """({split: [(path, label)]} without what cannot be read, the paths of that)."""
+
+    def is_readable(entry):
+        try:
+            read_image(entry[0], channels)
+            return True
+        except NnasError:
+            return False
+
+    kept, skipped = {}, []
+    with ThreadPoolExecutor(min(WORKERS, len(os.sched_getaffinity(0))), "images") as threads:
+        for split, files in found.items():
+            good = list(bar(threads.map(is_readable, files), f"looking at the images for {split}", len(files)))
+            kept[split] = [entry for entry, is_good in zip(files, good, strict=True) if is_good]
+            skipped += [path for (path, _), is_good in zip(files, good, strict=True) if not is_good]
+    if empty := set(range(len(names))) - {label for _, label in kept["training"]}:
+        name = names[min(empty)]
+        raise NnasError(
+            f"data.corrupted=skip: no training image of the class {name!r} can be read; restore or remove it"
+        )
+    return kept, skipped
 
 
 def _listed(root, folders):

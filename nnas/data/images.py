@@ -35,7 +35,8 @@ def _opened(path):
         raise NnasError(f"{path}: there is no such image; restore it, or take it off the data set") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise NnasError(
-            f"{path}: it cannot be read as an image ({one_line(error)}); restore it, or take it off the data set"
+            f"{path}: it cannot be read as an image ({one_line(error)}); restore it, or take it off the data set (a "
+            "folder of images has data.corrupted=skip for that)"
         ) from None
 
 

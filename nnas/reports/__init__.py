@@ -1,1 +1,1 @@
-"""Tables and pictures from the files of runs."""
+"""What a person gets to see of finished and unfinished runs; made from the files of runs alone."""

@@ -43,6 +43,8 @@ class Searcher(ABC):
         self.objective = objective
         self.communicator = communicator
         self.generator = generator(seed, "searcher")
+        # (choices, accuracy) of all that a reward was asked for in the present epoch, for the run's samples.
+        self.judged = []
 
     @classmethod
     def check_objective(cls, objective):
@@ -63,6 +65,7 @@ class Searcher(ABC):
         return [evaluate(choices) for choices in sampled] if each is None else each(sampled)
 
     def reward(self, choices, accuracy):
+        self.judged.append((choices, accuracy))
         return self.objective(accuracy, self.costs(choices), self.constraints)
 
     def plan(self, updates):  # noqa: B027, since few need it
@@ -133,8 +136,8 @@ class AlphaSearcher(Searcher):
         return self._most_probable(self._log_probabilities)
 
     def figures(self):
-        """What tells where the search stands: expected costs, of legal architectures, and the mean entropy of the
-        decisions in [0, 1]."""
+        """What tells where the search stands: expected costs, of legal architectures, the mean entropy of the decisions
+        in [0, 1], and the probabilities, in the order of the options."""
         named = self._named(self.space.marginals(self._probabilities))
         entropies = [
             float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
@@ -144,6 +147,7 @@ class AlphaSearcher(Searcher):
         return {
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
             "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
+            "probabilities": {name: [round(one, 4) for one in p.tolist()] for name, p in self._probabilities.items()},
         }
 
     def state(self):
