@@ -1,6 +1,5 @@
 """The latency table of a device on which only a few whole networks were measured."""
 
-import re
 from pathlib import Path
 
 from estimators import table as tables
@@ -8,7 +7,7 @@ from estimators.adaptation import adapt
 from estimators.base import Estimator, EstimatorError
 from estimators.graph import functions_of
 from estimators.latency import digest
-from estimators.signature import signature
+from estimators.signature import kind_and_shape, signature
 
 
 class Adapted(Estimator):
@@ -64,19 +63,19 @@ class Adapted(Estimator):
             for text, number in zip(signatures, times, strict=True):
                 if text is not None:
                     row[columns[text]] += number
-        groupings = list(zip(*(_kind_and_shape(text) for text in columns), strict=True))
+        groupings = list(zip(*(kind_and_shape(text) for text in columns), strict=True))
         adaptation = adapt(counts, self._latencies, sources, groupings)
         self.error = adaptation.error
         for text, cost in zip(columns, adaptation.costs.tolist(), strict=True):
             self.table.add_round(text, labels[text], cost, 1)
         return [0.0 if text is None else self.table.entries[text].measurement().median for text in signatures]
 
-    def factor(self, space_name, parts, sums, progress=None):
-        """See Estimator: 1, and the error of the adaptation; both are put into the table."""
-        fitted_on = digest([signature(part, self.table.dtype) for part in parts], sums)
-        calibration = tables.Calibration(1.0, self.error, len(self._latencies), fitted_on)
+    def calibrated(self, space_name, parts, costs, networks, progress=None):
+        """See Estimator: the costs as they are, and the error of the adaptation; it is put into the table."""
+        signatures = [signature(part, self.table.dtype) for part in parts]
+        calibration = tables.Calibration(1.0, self.error, len(self._latencies), digest(signatures, costs))
         self.table.calibration[space_name] = calibration
-        return calibration.factor, calibration.error
+        return costs, calibration.factor, calibration.error
 
     def description(self):
         """See Estimator."""
@@ -97,11 +96,3 @@ class Adapted(Estimator):
             )
         self.table.write(path)
         return path
-
-
-def _kind_and_shape(text):
-    """What a signature shares with others: its types of functions with kernel sizes, and the shape of its input."""
-    types = re.findall(r"=(\w+)\(", text)
-    kernels = re.findall(r"p\d+\([\d,]*?(\d+,\d+)\)", text)
-    shape = re.search(r"x0\(([\d,]*)\)", text)
-    return f"{types} {kernels}", shape and shape.group(1)

@@ -1,7 +1,15 @@
 """What every estimator offers: a cost for each part of a graph, and the way from parts to whole networks."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from statistics import median
+
+from estimators.statistics import median_interval, spread
+
+# Of a slowdown that is taken out of a figure, the share by which the figure may be wrong. On a shared machine, modules
+# measured at a slowdown of 1.55 and of 2.14 differed by 9 % (median).
+UNEVEN_SLOWDOWN = 0.1
 
 
 class EstimatorError(ValueError):
@@ -42,17 +50,38 @@ class Measurement:
     """A measured figure.
 
     median: over the rounds, each round's figure being a median itself; in `unit`.
+    interval: (low, high) where that median lies with 95 % confidence, in `unit`; None for fewer than six rounds. It is
+    wider by a tenth of what the device was slowed down: not all functions slow down alike.
     spread: the interquartile range of the rounds' figures, in `unit`.
     rounds: how many rounds, at different times. runs: forward passes in all of them together.
     slowdown: how many times slower than undisturbed the device was meanwhile, which is taken out of the median.
     """
 
     median: float
+    interval: tuple
     spread: float
     rounds: int
     runs: int
     unit: str = "ms"
     slowdown: float = 1.0
+
+    @classmethod
+    def of(cls, figures, runs, slowdown=1.0):
+        """The Measurement that the figures of some rounds make."""
+        interval = median_interval(figures)
+        if interval:
+            low, high = interval
+            unsure = 1 + UNEVEN_SLOWDOWN * max(slowdown - 1, 0)
+            interval = low / unsure, high * unsure
+        return cls(median(figures), interval, spread(figures), len(figures), runs, slowdown=slowdown)
+
+    @property
+    def error(self):
+        """Half the interval, relative to the median; infinite where there is none."""
+        if self.interval is None:
+            return math.inf
+        low, high = self.interval
+        return (high - low) / 2 / self.median
 
 
 @dataclass(frozen=True)
@@ -75,15 +104,25 @@ class Part:
     held: tuple = ()
 
 
+@dataclass(frozen=True)
+class Network:
+    """A whole network of a space. whole: it as one Part. parts: the places of its parts among those of the space."""
+
+    whole: Part
+    parts: tuple
+
+
 class Estimator(ABC):
     """Prices parts of graphs, in one unit.
 
     unit: the unit of all its numbers.
     batch: the batch size at which parts have to be built.
+    notices: what people should know of the measurements so far, lines of text.
     """
 
     unit: str
     batch: int = 1
+    notices: tuple = ()
 
     @abstractmethod
     def costs(self, parts, progress=None, space_name="SPACE"):
@@ -100,11 +139,12 @@ class Estimator(ABC):
     def description(self):
         """What the numbers are, as JSON-able values: estimator, unit, batch, device (fingerprint or None)."""
 
-    def factor(self, space_name, parts, sums, progress=None):
-        """(factor, error): a whole network of a space costs factor x the sum of its parts; error is relative.
+    def calibrated(self, space_name, parts, costs, networks, progress=None):
+        """(costs of the parts, factor, error): a whole network costs factor x the sum of its parts; error is relative.
 
         Counted costs add up exactly; measured ones do not, so some networks are measured as a whole. An error of None
         is one that nobody knows.
-        parts: sequence of Part, each a whole network. sums: of their parts' costs, in `unit`. Raises MissingCost.
+        parts: sequence of Part, all of a space. costs: what `costs` says of them. networks: sequence of Network.
+        Raises MissingCost.
         """
-        return 1.0, 0.0
+        return costs, 1.0, 0.0

@@ -5,6 +5,7 @@ import importlib
 import platform
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from estimators.base import EstimatorError
 from estimators.graph import GraphCopy, one_line
 from estimators.onnx_graph import OnnxCopy, needed
 
+FINEST_CLOCK = 1e-6  # seconds; a coarser one is of no use
 NAMES = ("auto", "cpu", "cudnn", "onnxruntime")
 
 
@@ -38,6 +40,15 @@ class Device:
     def on_cpu(self):
         """Whether nnabla trains on the CPU in this device's context."""
         return self.name != "cudnn"
+
+    @property
+    def clock(self):
+        """What gives the seconds that work takes, as a function.
+
+        On the CPU all is computed by the thread that asks for it: the time of that thread leaves out what other
+        processes have of its core, which is more than half where the cores are shared."""
+        fine = time.get_clock_info("thread_time").resolution <= FINEST_CLOCK
+        return time.thread_time if self.on_cpu and fine else time.perf_counter
 
     def runnable(self, part):
         """A function without arguments that runs a part once, on data of its own; see GraphCopy.
@@ -65,8 +76,8 @@ class OnnxRuntime(Device):
         """See Device: a run ends when all is computed."""
 
 
-def find(name="auto"):
-    """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu.
+def find(name="auto", gpu="0"):
+    """The Device of that name; "auto" takes cudnn where a GPU answers, else cpu. gpu: the number of the GPU to take.
 
     Raises EstimatorError for an unknown name, for cudnn where no GPU answers, and for onnxruntime without its extra.
     """
@@ -78,7 +89,7 @@ def find(name="auto"):
         nearest = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)[0]
         raise EstimatorError(f"unknown device {name!r}: possible are {', '.join(NAMES)}; did you mean {nearest!r}?")
     try:
-        context = _answering_gpu()
+        context = _answering_gpu(gpu)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError)
         reason = "nnabla's CUDA extension is not installed" if missing else one_line(error)
@@ -118,10 +129,10 @@ def _fingerprint(processor, backend):
     return {"processor": processor, "backend": backend, "nnabla": nn.__version__, "threads": 1}
 
 
-def _answering_gpu():
+def _answering_gpu(gpu):
     # Not import_extension_module: it logs an error where the extension is missing, and "auto" sees none there.
     extension = importlib.import_module("nnabla_ext.cudnn")
-    context = get_extension_context("cudnn", device_id="0")
+    context = get_extension_context("cudnn", device_id=gpu)
     with nn.context_scope(context), nn.auto_forward(False):
         answer = F.relu(nn.Variable.from_numpy_array([-1.0, 2.0]))
         answer.forward()

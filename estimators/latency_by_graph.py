@@ -3,6 +3,7 @@
 from estimators.base import Part
 from estimators.graph import functions_of
 from estimators.latency import Latency
+from estimators.signature import signature
 
 
 class LatencyByGraph(Latency):
@@ -18,11 +19,8 @@ class LatencyByGraph(Latency):
         """See Estimator."""
         return {**super().description(), "estimator": "latency_by_graph"}
 
-    def costs(self, parts, progress=None, space_name="SPACE"):
-        """See Estimator and Latency."""
-        functions = [_functions_as_parts(part) for part in parts]
-        costs = iter(super().costs([one for of_part in functions for one in of_part], progress, space_name))
-        return [float(sum(next(costs) for _ in of_part)) for of_part in functions]
+    def _priced_by(self, part):
+        return [(signature(one, self.table.dtype), one) for one in _functions_as_parts(part)]
 
     def _calibration_name(self, space_name):
         return f"{space_name}, by graph"

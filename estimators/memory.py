@@ -59,12 +59,13 @@ class Memory(Estimator):
         weights, peak = BYTES * sum(leaf.size for leaf in parameters_of(part)), peak_of_activations(part)
         return {"weights": weights, "peak_of_activations": peak, "total": weights + peak}
 
-    def factor(self, space_name, parts, sums, progress=None):
+    def calibrated(self, space_name, parts, costs, networks, progress=None):
         """See Estimator."""
-        wholes = [self.exact(part)["total"] for part in parts]
+        sums = [sum(costs[place] for place in network.parts) for network in networks]
+        wholes = [self.exact(network.whole)["total"] for network in networks]
         factor = max([1.0, *(whole / total for whole, total in zip(wholes, sums, strict=True))])
         excess = [factor * total / whole - 1 for whole, total in zip(wholes, sums, strict=True)]
-        return factor, sqrt(sum(one * one for one in excess) / max(len(excess), 1))
+        return costs, factor, sqrt(sum(one * one for one in excess) / max(len(excess), 1))
 
 
 def _exceeded_by_one(parts, peaks):

@@ -1,5 +1,7 @@
 """The canonical name of a part: operations, attributes, shapes, data type, wiring."""
 
+import re
+
 from estimators.graph import functions_of, parameters_of
 
 
@@ -45,3 +47,11 @@ def _value(value):
         return f"[{','.join(map(_value, value))}]"
     # nnabla keeps single precision: 0.1 comes back as 0.10000000149.
     return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def kind_and_shape(text):
+    """What a signature shares with others: its types of functions with kernel sizes, and the shape of its input."""
+    types = re.findall(r"=(\w+)\(", text)
+    kernels = re.findall(r"p\d+\([\d,]*?(\d+,\d+)\)", text)
+    shape = re.search(r"x0\(([\d,]*)\)", text)
+    return f"{types} {kernels}", shape and shape.group(1)

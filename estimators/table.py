@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 from estimators.base import EstimatorError, Measurement
 
@@ -31,31 +31,38 @@ PARTIAL = ".tmp"
 class Entry:
     """The measurements of one signature.
 
-    label: for people. rounds: tuple of the rounds' figures, ms. runs: forward passes in all of them.
+    label: for people. rounds: tuple of the rounds' figures, ms. runs: forward passes in all of them. slowdowns: how
+    many times slower than undisturbed the device was in each round, or () where nobody knows.
     """
 
     label: str
     rounds: tuple
     runs: int
+    slowdowns: tuple = ()
 
     def measurement(self):
         """The Measurement that the rounds make; ms."""
-        return Measurement(median(self.rounds), spread(self.rounds), len(self.rounds), self.runs, UNIT)
+        return Measurement.of(self.rounds, self.runs, median(self.slowdowns or (1.0,)))
 
-    def with_round(self, milliseconds, runs):
+    def with_round(self, milliseconds, runs, slowdown=None):
         """The entry with one more round."""
-        return replace(self, rounds=(*self.rounds, milliseconds), runs=self.runs + runs)
+        slowdowns = () if slowdown is None else (*self.slowdowns, slowdown)
+        return replace(self, rounds=(*self.rounds, milliseconds), runs=self.runs + runs, slowdowns=slowdowns)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """From sums of parts to whole networks: factor, its relative error, how many networks gave it, and a digest of
-    what these networks and the sums of their parts were."""
+    """From parts to whole networks.
+
+    factor: from sums to wholes. error: relative. networks: how many were measured. fitted_on: a digest of the parts of
+    the space and of what they cost. costs: {signature: ms} in place of what a part takes by itself, or empty.
+    """
 
     factor: float
     error: float
     networks: int
     fitted_on: str
+    costs: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -65,6 +72,7 @@ class Table:
     fingerprint: of the device. entries: {signature: Entry}. calibration: {space name: Calibration}.
     yardstick: seconds that a fixed piece of work takes on the undisturbed device, to which all figures are scaled
     (see estimators.yardstick); None where nothing was measured yet.
+    conditions: clocks, power mode and load when it was last measured, as far as they can be read ({name: value}).
     created, changed: dates, ISO 8601, UTC. origin: of a table that was not measured here, where it is from, as a JSON
     object with the `file`, and where others made it its `format` (see estimators.foreign, estimators.adapted); None: it
     was measured here.
@@ -76,6 +84,7 @@ class Table:
     entries: dict = field(default_factory=dict)
     calibration: dict = field(default_factory=dict)
     yardstick: float = None
+    conditions: dict = field(default_factory=dict)
     created: str = ""
     changed: str = ""
     origin: dict = None
@@ -84,10 +93,10 @@ class Table:
         self.created = self.created or _now()
         self._written, self._written_calibration = {}, {}
 
-    def add_round(self, signature, label, milliseconds, runs):
+    def add_round(self, signature, label, milliseconds, runs, slowdown=None):
         """Put one round's figure under a signature."""
         entry = self.entries.get(signature) or Entry(label, (), 0)
-        self.entries[signature] = entry.with_round(milliseconds, runs)
+        self.entries[signature] = entry.with_round(milliseconds, runs, slowdown)
 
     def write(self, path):
         """Put what is new since the table was read or written into its file, beside what other processes put there.
@@ -126,8 +135,8 @@ class Table:
             before = self._written.get(signature)
             if entry != before:
                 entries[signature] = _added(entries.get(signature), entry, before)
-        calibration = dict(self.calibration.items() - self._written_calibration.items())
-        self.entries, self.calibration = entries, theirs.calibration | calibration
+        new = {name: one for name, one in self.calibration.items() if one != self._written_calibration.get(name)}
+        self.entries, self.calibration = entries, theirs.calibration | new
         self.created = theirs.created
         if theirs.yardstick is not None:
             self.yardstick = theirs.yardstick
@@ -139,9 +148,11 @@ class Table:
             entries[signature] = {
                 "label": entry.label,
                 "median": measured.median,
+                "interval": measured.interval,
                 "spread": measured.spread,
                 "runs": entry.runs,
                 "rounds": list(entry.rounds),
+                "slowdowns": list(entry.slowdowns),
             }
         return {
             "format": FORMAT,
@@ -152,6 +163,7 @@ class Table:
             "created": self.created,
             "changed": self.changed,
             "yardstick_seconds": self.yardstick,
+            "conditions": self.conditions,
             "origin": self.origin,
             "calibration": {name: asdict(values) for name, values in sorted(self.calibration.items())},
             "entries": entries,
@@ -214,14 +226,6 @@ def command(space_name="SPACE", backend="DEVICE"):
     return f"python main.py --config-name=profile space={shlex.quote(space_name)} device={shlex.quote(backend)}"
 
 
-def spread(figures):
-    """The interquartile range; 0 for a single figure."""
-    if len(figures) < 2:
-        return 0.0
-    low, _, high = quantiles(figures, n=4, method="inclusive")
-    return high - low
-
-
 def _damaged(path, what):
     return EstimatorError(f"the latency table {path} {what}; restore it, or move it away and measure again")
 
@@ -231,7 +235,9 @@ def _added(theirs, ours, before):
     before = before or Entry(ours.label, (), 0)
     if theirs is None or ours.rounds[: len(before.rounds)] != before.rounds:
         return ours
-    return Entry(ours.label, theirs.rounds + ours.rounds[len(before.rounds) :], theirs.runs + ours.runs - before.runs)
+    new = len(before.rounds)
+    slowdowns = theirs.slowdowns + ours.slowdowns[new:] if ours.slowdowns else ()
+    return Entry(ours.label, theirs.rounds + ours.rounds[new:], theirs.runs + ours.runs - before.runs, slowdowns)
 
 
 def _without_duplicates(pairs):
@@ -261,6 +267,10 @@ def _from_json(content):
     yardstick = content["yardstick_seconds"]
     if yardstick is not None:
         _check_positive(yardstick, "yardstick_seconds")
+    conditions = content.get("conditions", {})
+    for key, value in conditions.items():
+        if type(value) not in (int, float, bool):
+            _check_word(value, f"conditions.{key}")
     origin = content.get("origin")
     if origin is not None and not (isinstance(origin, dict) and str(origin.get("file")).isprintable()):
         raise ValueError("'origin' does not say which file it is from")
@@ -273,6 +283,7 @@ def _from_json(content):
         created=content["created"],
         changed=content["changed"],
         yardstick=yardstick,
+        conditions=conditions,
         origin=origin,
     )
 
@@ -289,7 +300,12 @@ def _entry(values):
         raise ValueError(f"{label!r} has {values['runs']!r} runs")
     if not math.isclose(values["median"], median(rounds), rel_tol=1e-9):
         raise ValueError(f"{label!r} has the median {values['median']}, which is not that of its rounds")
-    return Entry(label, tuple(rounds), values["runs"])
+    slowdowns = values.get("slowdowns", [])
+    for figure in slowdowns:
+        _check_positive(figure, f"{label}, slowdowns")
+    if len(slowdowns) not in (0, len(rounds)):
+        raise ValueError(f"{label!r} has {len(rounds)} rounds and {len(slowdowns)} slowdowns")
+    return Entry(label, tuple(rounds), values["runs"], tuple(slowdowns))
 
 
 def _calibration(name, values):
@@ -299,7 +315,10 @@ def _calibration(name, values):
     if type(values["networks"]) is not int or values["networks"] < 1:
         raise ValueError(f"the factor of {name} is of {values['networks']!r} networks")
     _check_word(values["fitted_on"], f"'fitted_on' of {name}")
-    return Calibration(values["factor"], values["error"], values["networks"], values["fitted_on"])
+    costs = values.get("costs", {})
+    for signature, cost in costs.items():
+        _check_positive(cost, f"{signature} in the calibration of {name}")
+    return Calibration(values["factor"], values["error"], values["networks"], values["fitted_on"], costs)
 
 
 def _check_positive(figure, label):

@@ -24,13 +24,18 @@ class Evolution(Searcher):
             return self.space.sample(self.generator)
         drawn = self.generator.choice(len(self._alive), self._contestants, replace=False)
         parent, _ = max((self._alive[i] for i in drawn), key=lambda one: one[1])
-        decision = self.space.decision(list(parent)[self.generator.integers(len(parent))])
-        changed = {**parent, decision.name: decision.options[self.generator.integers(len(decision.options))]}
-        # What the parent has no choice for, since it was not reached there, is drawn.
-        return self.space.complete(lambda one: changed.get(one.name) or self.generator.choice(one.options).item())
+        changed = list(parent)[self.generator.integers(len(parent))]
+
+        def option(decision):
+            # Drawn too is what the parent has no choice for, since it was not reached there.
+            drawn = decision.name == changed or decision.name not in parent
+            return self.generator.choice(decision.options).item() if drawn else parent[decision.name]
+
+        return self.space.complete(option, lambda node: [edge for edge in node.edges if edge in parent])
 
     def step(self, evaluate):
-        judged = [(choices, evaluate(choices)) for choices in (self.sample() for _ in range(self._children))]
+        children = [self.sample() for _ in range(self._children)]
+        judged = list(zip(children, self.accuracies(evaluate, children), strict=True))
         born = [[choices, self.reward(choices, accuracy)] for choices, accuracy in judged]
         self._alive = (self._alive + born)[-self._population :]
         return {

@@ -92,6 +92,11 @@ class ClassifierGraph:
         for values in self._values.values():
             values.persistent = True
 
+    @property
+    def names(self):
+        """Of the values of each sample that evaluate returns."""
+        return list(self._values)
+
     def forward(self, images, labels):
         """Compute the loss, and keep what the backward pass needs."""
         self._feed(images, labels)

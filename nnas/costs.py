@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite, prod
 
 from nnas.errors import NnasError
@@ -32,27 +32,39 @@ class Costs:
     error: float = 0.0
     description: dict = None
 
+    @cached_property
+    def _sums(self):
+        """{when, as a dictionary's items: the sum of its terms}: a decision with many sites has many terms."""
+        sums = {}
+        for term in self.terms:
+            when = dict(term.when)
+            if all(when[decision] == option for decision, option in term.when):  # else it never counts
+                key = tuple(when.items())
+                sums[key] = sums.get(key, 0) + term.cost
+        return sums
+
     def cost(self, choices):
         """The cost of an architecture, in `unit`."""
         return self.factor * sum(
-            term.cost for term in self.terms if all(choices.get(decision) == option for decision, option in term.when)
+            cost
+            for when, cost in self._sums.items()
+            if all(choices.get(decision) == option for decision, option in when)
         )
 
     def expected(self, probabilities):
         """The mean cost when decisions are drawn independently; probabilities: {decision: {option: probability}}."""
         return self.factor * sum(
-            term.cost * prod(probabilities[decision][option] for decision, option in dict(term.when).items())
-            for term in self.terms
+            cost * prod(probabilities[decision][option] for decision, option in when)
+            for when, cost in self._sums.items()
         )
 
     def gradient(self, probabilities):
         """The gradient of `expected`: {decision: {option: d expected / d probability}}, in `unit`."""
         gradient = {decision: dict.fromkeys(options, 0.0) for decision, options in probabilities.items()}
-        for term in self.terms:
-            when = dict(term.when)
-            for decision, option in when.items():
-                others = (probabilities[name][chosen] for name, chosen in when.items() if name != decision)
-                gradient[decision][option] += self.factor * term.cost * prod(others)
+        for when, cost in self._sums.items():
+            for decision, option in when:
+                others = (probabilities[name][chosen] for name, chosen in when if name != decision)
+                gradient[decision][option] += self.factor * cost * prod(others)
         return gradient
 
     def to_json(self):
@@ -117,51 +129,51 @@ def groups(space, tables):
     tables: a list of Costs; their fixed terms are a group without decisions.
     """
     links = {decision.name: {decision.name} for decision in space.decisions}
-    related = [site.when + ((decision.name, None),) for decision in space.decisions for site in decision.sites]
+    nodes = [tuple((edge, None) for edge in node.edges) for node in space.nodes]
+    related = nodes + [site.when + ((decision.name, None),) for decision in space.decisions for site in decision.sites]
     related += [term.when for costs in tables for term in costs.terms]
     for names in ({name for name, _ in when} for when in related):
         together = set().union(*(links[name] for name in names))
         for name in together:
             links[name] = together
-    found = [_group(space, {}, (), tables)]
+    found = [_group(space, set(), tables)]
     for names in {id(names): names for names in links.values()}.values():
-        found.append(_group(space, names, [d for d in space.decisions if d.name in names], tables))
+        found.append(_group(space, names, tables))
     return found
 
 
-def _group(space, names, decisions, tables):
-    size = prod(len(decision.options) for decision in decisions)
-    if size > LARGEST_GROUP:
+def _group(space, names, tables):
+    part = replace(
+        space,
+        decisions=tuple(decision for decision in space.decisions if decision.name in names),
+        nodes=tuple(node for node in space.nodes if node.edges[0] in names),
+    )
+    if part.size > LARGEST_GROUP:
         raise NnasError(
-            f"the decisions {', '.join(sorted(names))} of {space.name} depend on each other in {size} ways; at most "
-            f"{LARGEST_GROUP} can be listed: nest fewer decisions in one another"
+            f"the decisions {', '.join(sorted(names))} of {space.name} depend on each other in {part.size} ways; at "
+            f"most {LARGEST_GROUP} can be listed: nest fewer decisions in one another, or give a node fewer edges"
         )
-    terms = [
+    sums = [
         [
-            term
-            for term in costs.terms
-            if {name for name, _ in term.when} <= set(names) and bool(term.when) == bool(names)
+            (when, cost)
+            for when, cost in costs._sums.items()
+            if {name for name, _ in when} <= names and bool(when) == bool(names)
         ]
         for costs in tables
     ]
-    assignments = {}
-    for options in product(*(decision.options for decision in decisions)):
-        given = dict(zip((decision.name for decision in decisions), options, strict=True))
-        choices = {}
-        for decision in decisions:
-            if decision.is_active(choices):
-                choices[decision.name] = given[decision.name]
-        key = tuple(choices.items())
-        if key not in assignments:
-            assignments[key] = (
+    return Group(
+        tuple(
+            (
                 choices,
                 tuple(
                     costs.factor
-                    * sum(term.cost for term in own if all(choices.get(name) == option for name, option in term.when))
-                    for costs, own in zip(tables, terms, strict=True)
+                    * sum(cost for when, cost in own if all(choices.get(name) == option for name, option in when))
+                    for costs, own in zip(tables, sums, strict=True)
                 ),
             )
-    return Group(tuple(assignments.values()))
+            for choices in part.assignments()
+        )
+    )
 
 
 def extremes(space, costs):

@@ -2,6 +2,9 @@
 
 A space is a function network(x, decide, mode) that calls decide(name, candidates, x) at every open point, where
 candidates is {option: function of x}. What a call does is the decider's affair; it returns the output at that point.
+
+Where only some of several inputs stay it calls decide.node(name, edges, keep), where edges is {decision: (candidates,
+x)}, and gets the sum over the `keep` edges that stay. The option "none" of an edge is not computed and not added.
 """
 
 from contextlib import contextmanager
@@ -12,14 +15,14 @@ import nnabla.functions as F
 
 from nnas.errors import NnasError
 from nnas.layers import SHIPPED
-from nnas.space import Decision, Site, Space
+from nnas.space import NONE, Decision, Node, Site, Space
 
 
 class Listing:
     """Builds every option and records the decisions; checks that the options of one return the same shape."""
 
     def __init__(self):
-        self._decisions = {}
+        self._decisions, self._nodes = {}, {}
         self._around = _Around()
 
     def __call__(self, name, candidates, x):
@@ -37,8 +40,35 @@ class Listing:
             raise NnasError(f"decision {name}: its options must return one shape, but they return {shapes}")
         return outputs[options[0]]
 
+    def node(self, name, edges, keep):
+        if self._around.when:
+            raise NnasError(
+                f"node {name}: it stands in an option of {self._around.when[-1][0]}; nodes cannot be nested"
+            )
+        if self._nodes.setdefault(name, Node(name, tuple(edges), keep)) != Node(name, tuple(edges), keep):
+            raise NnasError(f"node {name} has other edges, or keeps another number of them, at another site")
+        if type(keep) is not int or not 1 <= keep <= len(edges):
+            raise NnasError(f"node {name}: it cannot keep {keep} of {len(edges)} edges; give it 1 to {len(edges)}")
+        outputs = {}
+        for edge, (candidates, x) in edges.items():
+            if any(edge in node.edges for node in self._nodes.values() if node.name != name):
+                raise NnasError(f"node {name}: the decision {edge} belongs to another node already")
+            if not set(candidates) - {NONE}:
+                raise NnasError(f"node {name}: the edge {edge} needs an option besides {NONE!r}")
+            outputs[edge] = self(edge, candidates, x)
+        if len({output.shape for output in outputs.values()}) != 1:
+            shapes = {edge: output.shape for edge, output in outputs.items()}
+            raise NnasError(f"node {name}: its edges must return one shape, but they return {shapes}")
+        return F.add_n(*list(outputs.values())[:keep])
+
     def space(self, name):
-        return Space(name, tuple(Decision(decision, *rest) for decision, rest in self._decisions.items()))
+        decisions = tuple(Decision(decision, *rest) for decision, rest in self._decisions.items())
+        edges = {edge for node in self._nodes.values() for edge in node.edges}
+        for decision in decisions:
+            nested = decision.name in edges and any(site.when for site in decision.sites)
+            if nested:
+                raise NnasError(f"decision {decision.name} is an edge of a node, and stands in another option besides")
+        return Space(name, decisions, tuple(self._nodes.values()))
 
 
 def listed(network):
@@ -78,12 +108,24 @@ class Costing:
         self._priced = {}  # {function: number of its part}
 
     def __call__(self, name, candidates, x):
+        return self._cut(self._priced_options(name, candidates, x).shape)
+
+    def node(self, name, edges, keep):
+        results = []
+        for number, (edge, (candidates, x)) in enumerate(edges.items(), start=1):
+            output = self._priced_options(edge, {one: each for one, each in candidates.items() if one != NONE}, x)
+            # Of the first edges all but one may be there already when the next runs.
+            if len(results) < keep - 1 or number == len(edges):
+                results.append(self._cut(output.shape))
+        return F.add_n(*results)
+
+    def _priced_options(self, name, candidates, x):
         self._price(x, f"before {name}")
         for option, candidate in candidates.items():
             with self._around.choice(name, option):
                 output = candidate(self._cut(x.shape, self._stands_for(x)))
                 self._price(output, f"{name} = {option}")
-        return self._cut(output.shape)
+        return output
 
     def finish(self, *outputs):
         """Price what lies behind the last decisions; outputs: what the network returned."""
@@ -118,7 +160,8 @@ class Costing:
         return tuple(
             own.get(origin, origin[0])
             for origin, numbers in readers.items()
-            if origin[1] <= number + (self._priced.get(origin[0].parent) == number)
+            if numbers[-1] > number
+            and origin[1] <= number + (self._priced.get(origin[0].parent) == number)
             and may_be_chosen(origin[2])
             and any(reader > number and may_be_chosen(self.parts[reader].when) for reader in numbers)
         )
@@ -142,6 +185,15 @@ class Fixed:
             raise NnasError(f"{name}={self._choices.get(name)!r}: the space has {', '.join(candidates)}")
         return candidates[self._choices[name]](x)
 
+    def node(self, name, edges, keep):
+        kept = [edge for edge in edges if edge in self._choices]
+        if len(kept) != keep or any(self._choices[edge] == NONE for edge in kept):
+            raise NnasError(
+                f"the node {name} keeps {keep} of its edges {', '.join(edges)}, with an option other than {NONE!r}; "
+                f"there are {', '.join(f'{edge}={self._choices[edge]}' for edge in kept) or 'none of them'}"
+            )
+        return F.add_n(*(self(edge, *edges[edge]) for edge in kept))
+
 
 class Sampled:
     """Builds all options behind one sum with an input mask; `select` flips the masks of the graph that stays built."""
@@ -150,16 +202,26 @@ class Sampled:
         self._sites = []
 
     def __call__(self, name, candidates, x):
-        branches = [candidate(x) for candidate in candidates.values()]
-        output = F.add_n(*branches)
-        self._sites.append(_MaskedSite(name, tuple(candidates), x, branches, output))
+        return self._sum({name: (candidates, x)})
+
+    def node(self, name, edges, keep):
+        """All options of all edges behind one sum."""
+        return self._sum(_without_none(edges))
+
+    def _sum(self, edges):
+        branches = {
+            (name, option): candidate(x)
+            for name, (candidates, x) in edges.items()
+            for option, candidate in candidates.items()
+        }
+        output = F.add_n(*branches.values())
+        self._sites.append(_MaskedSite(branches, {name: x for name, (_, x) in edges.items()}, output))
         return output
 
     def select(self, choices):
         """Make the paths of the choices the active ones; decisions that are not reached need no choice."""
         for site in self._sites:
-            if site.name in choices:
-                site.select(choices[site.name])
+            site.select(choices)
 
     def parameters(self, output):
         """Return a function from choices to the names of the parameters that reach `output`, those of nnabla's
@@ -172,15 +234,17 @@ class Sampled:
             found, waiting = set(), [start]
             while waiting:
                 _, ends = _walk_back(waiting.pop(), lambda variable: variable in stops or variable in sums)
-                waiting.extend(sums[end].input for end in ends if end in sums and end not in stops)
+                for end in ends:
+                    if end in sums and end not in stops:
+                        waiting.extend(sums[end].inputs.values())
                 found.update(names[end] for end in ends if end in names)
             return found
 
         always = touched(output)
         options = {}
         for site in self._sites:
-            for option, branch in zip(site.options, site.branches, strict=True):
-                options.setdefault((site.name, option), set()).update(touched(branch, (site.input,)))
+            for (name, option), branch in site.branches.items():
+                options.setdefault((name, option), set()).update(touched(branch, (site.inputs[name],)))
 
         def of(choices):
             return sorted(always.union(*(options[choice] for choice in choices.items())))
@@ -191,7 +255,8 @@ class Sampled:
 class Mixture:
     """Sums all options, weighted; `select` leaves some of them out of the graph that stays built.
 
-    weights: {decision: variable of shape (options,)}, in the order of the options.
+    weights: {decision: variable of shape (options,)}, in the order of the options. With an entry under the name of a
+    node, of shape (edges,), each of its edges is weighted by that too (PC-DARTS' edge normalization).
     """
 
     def __init__(self, weights):
@@ -199,39 +264,85 @@ class Mixture:
         self._sites = []
 
     def __call__(self, name, candidates, x):
-        branches = [candidate(x) for candidate in candidates.values()]
-        weights = self._weights[name]
-        if weights.shape != (len(branches),):
-            raise NnasError(f"decision {name} has {len(branches)} options, but weights of shape {weights.shape}")
-        ones = (1,) * len(x.shape)
-        output = F.add_n(
-            *(F.mul2(F.reshape(F.slice(weights, (i,), (i + 1,)), ones), branch) for i, branch in enumerate(branches))
-        )
-        self._sites.append((name, tuple(candidates), output))
-        return output
+        return self._sum({name: (candidates, x)}, self._of_options(name, candidates))
+
+    def node(self, name, edges, keep):
+        """The sum over all edges and their options, whatever `keep` is. The weights of NONE get no gradient."""
+        weights = {}
+        for position, (edge, (candidates, _)) in enumerate(edges.items()):
+            of_edge = self._of_options(edge, candidates)
+            if name in self._weights:
+                self._check(f"node {name} has {len(edges)} edges", self._weights[name], len(edges))
+                share = F.slice(self._weights[name], (position,), (position + 1,))
+                of_edge = {key: F.mul2(weight, share) for key, weight in of_edge.items()}
+            weights |= of_edge
+        return self._sum(_without_none(edges), weights, can_be_nothing=True)
 
     def select(self, options):
         """Sum only some of the options: {decision: options}, at least one each; decisions not named stay as they are.
 
         The others are neither computed nor differentiated: their weights get no gradient.
         """
-        for name, candidates, output in self._sites:
-            if name in options:
-                output.parent.set_active_input_mask([option in options[name] for option in candidates])
+        for mask, output in self._sites:
+            mask.update({(name, option): option in options[name] for name, option in mask if name in options})
+            self._set(mask, output)
+
+    def _of_options(self, name, candidates):
+        """{(decision, option): weight, of shape (1,)}."""
+        self._check(f"decision {name} has {len(candidates)} options", self._weights[name], len(candidates))
+        return {(name, option): F.slice(self._weights[name], (i,), (i + 1,)) for i, option in enumerate(candidates)}
+
+    def _sum(self, edges, weights, can_be_nothing=False):
+        products = {}
+        for name, (candidates, x) in edges.items():
+            for option, candidate in candidates.items():
+                branch = candidate(x)
+                products[name, option] = F.mul2(F.reshape(weights[name, option], (1,) * branch.ndim), branch)
+        # A sum of which nothing is selected would keep what it was before.
+        nothing = [F.constant(0, branch.shape)] if can_be_nothing else []
+        output = F.add_n(*products.values(), *nothing)
+        self._sites.append((dict.fromkeys(products, True), output))
+        self._set(*self._sites[-1])
+        return output
+
+    def _set(self, mask, output):
+        active = list(mask.values())
+        if len(output.parent.inputs) > len(active):
+            active.append(not any(active))
+        output.parent.set_active_input_mask(active)
+
+    def _check(self, what, weights, size):
+        if weights.shape != (size,):
+            raise NnasError(f"{what}, but weights of shape {weights.shape}")
+
+
+def _without_none(edges):
+    """The edges of a node with the options that are computed."""
+    return {
+        edge: ({option: candidate for option, candidate in candidates.items() if option != NONE}, x)
+        for edge, (candidates, x) in edges.items()
+    }
 
 
 class _MaskedSite:
-    def __init__(self, name, options, x, branches, output):
-        self.name, self.options, self.input, self.branches, self.output = name, options, x, branches, output
-        self._function = output.parent
-        self._masks = {option: [other == option for other in options] for option in options}
-        self._selected = None
-        self.select(options[0])
+    """A sum of which one option of each of its decisions counts, or none of them where that is an edge that is dropped.
 
-    def select(self, option):
-        if option != self._selected:
-            self._function.set_active_input_mask(self._masks[option])
-            self._selected = option
+    branches: {(decision, option): variable}. inputs: {decision: variable}."""
+
+    def __init__(self, branches, inputs, output):
+        self.branches, self.inputs, self.output = branches, inputs, output
+        self._selected = None
+        self.select({name: option for name, option in reversed(branches)})
+
+    def select(self, choices):
+        mask = [choices.get(name) == option for name, option in self.branches]
+        if not any(mask):
+            wrong = {name: choices[name] for name in self.inputs if name in choices}
+            if wrong:
+                raise NnasError(f"{wrong}: there is no such option")
+        elif mask != self._selected:
+            self.output.parent.set_active_input_mask(mask)
+            self._selected = mask
 
 
 class _Around:

@@ -1,10 +1,11 @@
-"""Ctrl-C and SIGTERM: a loop ends after the step it is at, everything else at once."""
+"""Ctrl-C, SIGTERM and SIGUSR1: a loop ends after the step it is at, everything else at once."""
 
 import signal
 import threading
 from contextlib import contextmanager
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# mpirun answers the first two by killing its processes a moment later, and passes the third on.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -16,19 +17,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Request:
-    """Whether the process was asked to end while a block ran."""
+    """Whether the process was asked to end while a block ran. number: of the signal, or None."""
 
     def __init__(self):
         self.number = None
 
-    def check(self):
-        if self.number is not None:
-            raise Interrupted(self.number)
-
 
 @contextmanager
 def interruptible():
-    """In this block both signals raise Interrupted at once."""
+    """In this block the signals raise Interrupted at once."""
 
     def end(number, frame):
         raise Interrupted(number)

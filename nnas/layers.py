@@ -1,6 +1,6 @@
 """Layers in nnabla's functional style. The mode tells what differs between uses of one network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import NamedTuple
 
@@ -41,12 +41,15 @@ class Mode:
     nothing kept) or 'folded' (no batch normalization: it is part of the convolution before it).
     training: whether dropout, drop path and auxiliary heads are there. affine: scale and shift after normalizing.
     kernels: the module of fast functions that kernels.loading.load returns, or None for nnabla's own.
+    progress: a nnabla variable without axes, the share of the training that is done, which what depends on it (drop
+    path) reads at every step; None: it is as at the end.
     """
 
     statistics: str
     training: bool = False
     affine: bool = True
     kernels: object = None
+    progress: object = None
 
 
 TRAINING = Mode("batch", training=True)
@@ -88,6 +91,59 @@ def separable_conv_bn(x, outmaps, kernel, mode, name, stride=1, dilation=1):
         else:
             y = F.depthwise_convolution(F.relu(x), weight, **window)
         return conv_bn(y, outmaps, 1, mode, "pointwise")
+
+
+def relu(x, mode):
+    return F.relu(x) if mode.kernels is None else mode.kernels.activate(x, "relu")
+
+
+def relu_conv_bn(x, outmaps, kernel, mode, name, stride=1):
+    """ReLU, convolution, batch normalization; x: (N, C, H, W)."""
+    return conv_bn(relu(x, mode), outmaps, kernel, mode, name, stride)
+
+
+def factorized_reduction(x, outmaps, mode, name):
+    """Half the height and width, rounded up: ReLU, and two 1x1 convolutions of stride 2 that see other pixels, each to
+    half of the maps (Liu et al.: DARTS, 2019). x: (N, C, H, W)."""
+    x = relu(x, mode)
+    # Where a size is odd a row of zeros follows, so that both convolutions return one shape.
+    ends = [size % 2 for size in x.shape[2:]]
+    shifted = F.pad(x, (0, ends[0], 0, ends[1])) if any(ends) else x
+    shifted = F.slice(shifted, (0, 0, 1, 1), shifted.shape)
+    with nn.parameter_scope(name):
+        first = conv_bn(x, outmaps // 2, 1, mode, "even", stride=2)
+        second = conv_bn(shifted, outmaps - outmaps // 2, 1, mode, "odd", stride=2)
+    return F.concatenate(first, second, axis=1)
+
+
+def batch_normalization(x, mode, name):
+    """Of something else than a convolution, which it cannot be folded into; x: (N, C, H, W)."""
+    with nn.parameter_scope(name):
+        norm = _normalization(x.shape[1], replace(mode, statistics=_unfolded(mode)), 1)
+    if mode.kernels is not None:
+        return mode.kernels.batch_normalization(x, norm)
+    return _normalized(x, norm)
+
+
+def zeros(x, stride=1):
+    """Zeros in the shape of (N, C, H, W) after a stride."""
+    return F.constant(0, (*x.shape[:2], *(-(-size // stride) for size in x.shape[2:])))
+
+
+def drop_path(x, rate, mode):
+    """x of some samples as a whole, the others 0, divided by the share that is left; x: (N, C, H, W).
+
+    rate: of the samples that are dropped at the end of training; it grows linearly (Larsson et al.: FractalNet, 2017;
+    Zoph et al., 2018)."""
+    if not mode.training or rate == 0:
+        return x
+    ones = (1,) * len(x.shape)
+    present = nn.Variable.from_numpy_array(np.array(1.0)) if mode.progress is None else mode.progress
+    present.persistent = True
+    dropped = F.reshape(F.mul_scalar(present, rate), ones)
+    drawn = F.rand(0, 1, (x.shape[0], *ones[1:]))
+    kept = F.greater_equal(drawn, F.broadcast(dropped, drawn.shape))
+    return F.mul2(x, F.div2(kept, F.broadcast(F.r_sub_scalar(dropped, 1), drawn.shape)))
 
 
 def max_pooling(x, kernel, mode, stride=1):
@@ -154,6 +210,20 @@ def fold(parameters):
     return folded
 
 
+def with_affine(arrays):
+    """Arrays of a network without scale and shift after normalizing, with those that change nothing: 1 and 0.
+
+    Arrays that have any are returned as they are: what they lack is missing."""
+    if any(name.rpartition("/")[2] in ("gamma", "beta") for name in arrays):
+        return arrays
+    found = dict(arrays)
+    for name, array in arrays.items():
+        scope, _, last = name.rpartition("/")
+        if last == "mean":
+            found[f"{scope}/gamma"], found[f"{scope}/beta"] = np.ones_like(array), np.zeros_like(array)
+    return found
+
+
 def is_decayed(name):
     """Whether weight decay applies to the parameter: to weights, neither to biases nor to batch normalization."""
     return name.rpartition("/")[2] == "W"
@@ -175,18 +245,26 @@ def _convolved(x, weight, maps, stride, mode, activation, initial_scale=1, short
         )
     y = (F.depthwise_convolution if is_depthwise else F.convolution)(x, weight, bias, **window)
     if norm is not None:
-        y = F.batch_normalization(
-            y,
-            norm.beta,
-            norm.gamma,
-            norm.mean,
-            norm.variance,
-            decay_rate=norm.decay,
-            eps=norm.epsilon,
-            batch_stat=norm.statistics != "running",
-        )
+        y = _normalized(y, norm)
     y = ACTIVATIONS[activation](y)
     return y if shortcut is None else y + shortcut
+
+
+def _normalized(x, norm):
+    return F.batch_normalization(
+        x,
+        norm.beta,
+        norm.gamma,
+        norm.mean,
+        norm.variance,
+        decay_rate=norm.decay,
+        eps=norm.epsilon,
+        batch_stat=norm.statistics != "running",
+    )
+
+
+def _unfolded(mode):
+    return "running" if mode.statistics == "folded" else mode.statistics
 
 
 def _window(kernel, stride, dilation=1):

@@ -12,6 +12,7 @@ from nnas.costs import Costs, extremes, groups
 from nnas.errors import NnasError, check_number
 
 BINS = 4000
+TRIES = 1000
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,23 @@ class LinearPenalty(Loss):
         return cross_entropy + excess, 1.0, slopes
 
 
+class AbsolutePenalty(Loss):
+    """cross entropy + sum of weight |expected cost / bound - 1|: aims at the bounds from both sides, as Absolute does.
+
+    lowest: as of Absolute.
+    """
+
+    def __init__(self, weight=1.0, lowest=0.97):
+        super().__init__(weight)
+        self.lowest = check_number("objective.lowest", lowest, 0, 1)
+
+    def __call__(self, cross_entropy, expected, constraints):
+        excess = {one.name: expected[one.name] / one.bound - 1 for one in constraints}
+        weights = self._weights(constraints)
+        slopes = {one.name: weight * float(np.sign(excess[one.name])) / one.bound for one, weight in weights}
+        return cross_entropy + sum(weight * abs(excess[one.name]) for one, weight in weights), 1.0, slopes
+
+
 class LogProduct(Loss):
     """scale x cross entropy x product of (log expected cost / log bound) ** weight (ProxylessNAS, 2019).
 
@@ -193,31 +211,51 @@ def most_probable(space, log_probabilities, constraints, lowest=0.0):
     """The most probable choices whose costs keep all bounds.
 
     log_probabilities: {decision: {option: number}}. lowest: costs below this share of a bound are taken only where
-    nothing lies between it and the bounds. Solved group by group as a knapsack over costs in bins of a
-    4000th of a bound; the bounds themselves are kept exactly. With one constraint a solution is found whenever there
-    is one; with several, a space that has hardly any may raise NnasError.
+    nothing lies between it and the bounds. Of a node the edges with the largest log probabilities stay, as far as the
+    bounds let them (DARTS' discretization where they do not bind); NONE does not count.
     """
-    parts = groups(space, [one.costs for one in constraints])
+
+    def gain(choices):
+        return sum(log_probabilities[name][option] for name, option in choices.items())
+
+    return best_within(space, gain, constraints, lowest)
+
+
+def random_within(space, constraints, generator):
+    """Choices drawn uniformly from those within the bounds.
+
+    Where hardly any of the space are, the last resort is not quite uniform: the most probable within the bounds by
+    random log probabilities."""
+    for _ in range(TRIES):
+        choices = space.sample(generator)
+        if all(one.costs.cost(choices) <= one.bound for one in constraints):
+            return choices
+    noise = {
+        decision.name: dict(zip(decision.options, generator.gumbel(size=len(decision.options)), strict=True))
+        for decision in space.decisions
+    }
+    return most_probable(space, noise, constraints)
+
+
+def best_within(space, gain, constraints, lowest=0.0):
+    """The choices of the largest gain whose costs keep all bounds.
+
+    gain: a function of the choices of a group of decisions that depend on each other (a node, say); gains add up over
+    the groups. lowest: as in most_probable. Solved group by group as a knapsack over costs in bins of a 4000th of a
+    bound; the bounds themselves are kept exactly. With one constraint a solution is found whenever there is one; with
+    several, a space that has hardly any may raise NnasError.
+    """
+    parts = [_Ways.of(part, gain) for part in groups(space, [one.costs for one in constraints])]
+    if not lowest:
+        parts = [part.without_dominated() for part in parts]
     bounds = np.array([one.bound for one in constraints])
-    costs = [
-        np.array([cost for _, cost in part.assignments]).reshape(len(part.assignments), len(bounds)) for part in parts
-    ]
-    gains = [
-        np.array(
-            [
-                sum(log_probabilities[name][option] for name, option in choices.items())
-                for choices, _ in part.assignments
-            ]
-        )
-        for part in parts
-    ]
     # What the groups that are still to come need at least.
-    least = np.array([cost.min(axis=0) for cost in costs])
+    least = np.array([part.costs.min(axis=0) for part in parts])
     still = np.concatenate([np.cumsum(least[::-1], axis=0)[::-1][1:], np.zeros((1, len(bounds)))])
     total, spent, trail = np.zeros(1), np.zeros((1, len(bounds))), []
-    for cost, gain, needed in zip(costs, gains, still, strict=True):
-        total = (total[:, None] + gain).ravel()
-        spent = (spent[:, None] + cost).reshape(len(total), len(bounds))
+    for part, needed in zip(parts, still, strict=True):
+        total = (total[:, None] + part.gains).ravel()
+        spent = (spent[:, None] + part.costs).reshape(len(total), len(bounds))
         kept = np.flatnonzero((spent + needed <= bounds * (1 + 1e-12)).all(axis=1))
         if not len(kept):
             raise NnasError(
@@ -228,7 +266,7 @@ def most_probable(space, log_probabilities, constraints, lowest=0.0):
         kept = kept[np.lexsort((*spent[kept].T, -total[kept]))]
         bins = np.floor(spent[kept] / bounds * BINS).astype(np.int64)
         kept = kept[np.sort(np.unique(bins, axis=0, return_index=True)[1])]
-        trail.append((kept, len(gain)))
+        trail.append((kept, len(part.gains)))
         total, spent = total[kept], spent[kept]
     near = np.flatnonzero((spent >= lowest * bounds).all(axis=1))
     places = near if len(near) else np.arange(len(total))
@@ -236,5 +274,31 @@ def most_probable(space, log_probabilities, constraints, lowest=0.0):
     choices = {}
     for part, (kept, options) in zip(reversed(parts), reversed(trail), strict=True):
         place, option = divmod(int(kept[place]), options)
-        choices.update(part.assignments[option][0])
+        choices.update(part.choices[option])
     return space.check(choices)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The ways to choose a group. choices: a list; gains: (ways,); costs: (ways, constraints)."""
+
+    choices: list
+    gains: np.ndarray
+    costs: np.ndarray
+
+    @classmethod
+    def of(cls, group, gain):
+        choices = [choices for choices, _ in group.assignments]
+        costs = np.array([costs for _, costs in group.assignments], np.float64)
+        costs = costs.reshape(len(choices), len(group.assignments[0][1]))
+        return cls(choices, np.array([gain(each) for each in choices], np.float64), costs)
+
+    def without_dominated(self):
+        """Without those that cost as much as another at least, of every kind, and gain no more: a node has hundreds of
+        ways, of which some tens are left."""
+        kept = []
+        for i in np.lexsort((*self.costs.T[::-1], -self.gains)):  # the largest gain first, of equal ones the cheapest
+            if not kept or not (self.costs[kept] <= self.costs[i]).all(axis=1).any():
+                kept.append(i)
+        kept.sort()
+        return _Ways([self.choices[i] for i in kept], self.gains[kept], self.costs[kept])

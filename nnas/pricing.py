@@ -1,5 +1,7 @@
 """The costs of a space by an estimator: the space is cut into parts, and the estimator prices them."""
 
+from dataclasses import dataclass
+
 import nnabla as nn
 
 from nnas.costs import Costs, Term
@@ -11,6 +13,16 @@ from nnas.randomness import generator, seed_initializers
 CALIBRATION_NETWORKS = 5
 
 
+@dataclass(frozen=True)
+class Network:
+    """A whole network of a space. whole: it as one Part. parts: the places of its parts among those of the space.
+    choices: of its architecture."""
+
+    whole: Part
+    parts: tuple
+    choices: dict
+
+
 def price(network, space, estimator, progress=None):
     """The Costs of a space; an estimator that measures measures what it lacks, and random whole networks once.
 
@@ -18,13 +30,27 @@ def price(network, space, estimator, progress=None):
     """
     parts = cut(network, space, estimator.batch)
     costs = estimator.costs(parts, progress, space.name)
+    networks = random_networks(network, space, parts, estimator.batch, CALIBRATION_NETWORKS, "factor")
+    costs, factor, error = estimator.calibrated(space.name, parts, costs, networks, progress)
     terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, costs, strict=True))
-    random = generator(0, "calibration")
-    drawn = [space.sample(random) for _ in range(CALIBRATION_NETWORKS)]
-    sums = [Costs(estimator.unit, terms).cost(choices) for choices in drawn]
-    wholes = [_whole(network, space, choices, estimator.batch) for choices in drawn]
-    factor, error = estimator.factor(space.name, wholes, sums, progress)
     return Costs(estimator.unit, terms, factor, error, estimator.description())
+
+
+def random_networks(network, space, parts, batch, count, purpose, seed=0):
+    """Whole networks of a space, drawn uniformly, as Networks over its parts. purpose: others draw other ones."""
+    random = generator(seed, purpose)
+    return [whole(network, space, parts, space.sample(random), batch) for _ in range(count)]
+
+
+def whole(network, space, parts, choices, batch):
+    """The Network of an architecture, over the parts of its space."""
+    x, outputs, _ = shipped_network(network, choices, batch)
+    places = tuple(
+        place for place, part in enumerate(parts) if all(choices.get(name) == option for name, option in part.when)
+    )
+    return Network(
+        Part((), tuple(outputs.values()), (x,), f"{space.name}: {' '.join(choices.values())}"), places, choices
+    )
 
 
 def cut(network, space, batch):
@@ -36,8 +62,3 @@ def cut(network, space, batch):
         outputs = network(x, costing, SHIPPED)
         costing.finish(outputs.logits, *outputs.others.values())
     return costing.parts
-
-
-def _whole(network, space, choices, batch):
-    x, outputs, _ = shipped_network(network, choices, batch)
-    return Part((), tuple(outputs.values()), (x,), f"{space.name}: {' '.join(choices.values())}")

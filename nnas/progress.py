@@ -23,13 +23,14 @@ class Progress:
 class EpochLoop(ABC):
     """Iterating yields Progress after every step, from the step where the loop stands.
 
-    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. samples: what else the run
-    keeps of an epoch that has just ended, or None.
+    epochs: in all. batches: data.batches.TrainingBatches, whose steps make an epoch. communicator: of the processes
+    that do it together. samples: what else the run keeps of an epoch that has just ended, or None.
     """
 
     samples = None
 
-    def __init__(self, epochs, batches):
+    def __init__(self, epochs, batches, communicator):
+        self._communicator = communicator
         self._epochs = epochs
         self._batches = batches
         self._epoch = self._steps_done = 0
@@ -80,6 +81,10 @@ class EpochLoop(ABC):
     def _restore(self, state):
         """Take up what `_state` returned."""
 
+    @abstractmethod
+    def digest(self):
+        """A word that is the same on all processes as long as they do the same."""
+
     def _standing(self):
         """Further figures for the record, as they are at the epoch's end."""
         return {}
@@ -91,6 +96,7 @@ class EpochLoop(ABC):
     def _end_epoch(self, place, start):
         figures = _means(self._figures)
         self._epoch, self._steps_done, self._figures, self._seconds = self._epoch + 1, 0, [], 0.0
+        self._communicator.check_alike(f"{place.phase} epoch {place.epoch}: what is learnt", self.digest)
         figures |= self._standing()
         seconds = round(time.monotonic() - start, 3)
         return {"phase": place.phase, "epoch": place.epoch, "seconds": seconds, **figures}

@@ -26,10 +26,12 @@ from nnas.files import (
 
 
 class RunFolder:
-    """The folder of one run; see ARCHITECTURE.md for what each file holds."""
+    """The folder of one run; see ARCHITECTURE.md for what each file holds.
 
-    def __init__(self, path):
-        self.path = Path(path)
+    writes: whether this process keeps records and checkpoints; of several, the first alone does."""
+
+    def __init__(self, path, writes=True):
+        self.path, self.writes = Path(path), writes
         self.config = self.path / "config.yaml"
         self.command = self.path / "command.json"
         self.inputs = self.path / "inputs.json"
@@ -53,6 +55,8 @@ class RunFolder:
     def append(self, record, samples=None):
         """Add a record to metrics.jsonl, in place of a last line that was not written to its end; samples: what
         samples.jsonl keeps of the same epoch, {name: values}."""
+        if not self.writes:
+            return
         records = self.records()
         if self.metrics.exists() and not self.metrics.read_bytes().endswith(b"\n"):
             self._keep_records(len(records))
@@ -73,7 +77,8 @@ class RunFolder:
         return records
 
     def save_checkpoint(self, phase, state):
-        checkpoint.save(self.checkpoint(phase), {"records": len(self.records()), "state": state})
+        if self.writes:
+            checkpoint.save(self.checkpoint(phase), {"records": len(self.records()), "state": state})
 
     def load_checkpoint(self, phase):
         """The state of the newest checkpoint of a phase, or None, and notes on damaged ones.
@@ -94,6 +99,8 @@ class RunFolder:
         self._keep_records(next((i for i, record in enumerate(records) if record["phase"] in phases), len(records)))
 
     def _keep_records(self, count):
+        if not self.writes:
+            return
         kept = self.records()[:count]
         write_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         if self.samples.exists():
@@ -138,7 +145,7 @@ def find_run(path, command, config, growing=()):
 
     A folder of another configuration is refused, naming what differs; so is one that holds something else. growing:
     {key: phase} of numbers that may be larger than in the folder."""
-    run = RunFolder(_new_path(command) if path is None else str(path))
+    run = RunFolder(new_path(command) if path is None else str(path))
     if run.config.exists():
         _grown(run, config, growing)
     # A run that was killed as it began may have left its configuration half written.
@@ -199,7 +206,8 @@ def _set_aside(run, phase):
         os.replace(path, folder / path.name)
 
 
-def _new_path(command):
+def new_path(command):
+    """Where a command keeps its files if nothing else is asked for; not there yet."""
     stem = Path("runs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{command}"
     path, number = stem, 1
     while path.exists():

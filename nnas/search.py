@@ -1,6 +1,8 @@
 """The search loop: a generator of progress, one item an update of the weights."""
 
+import json
 from dataclasses import replace
+from hashlib import sha256
 
 import nnabla as nn
 import numpy as np
@@ -10,33 +12,66 @@ from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Mixture, Sampled
 from nnas.errors import NnasError, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
+from nnas.lookahead import Lookahead
+from nnas.partial_channels import PartialChannels
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
-from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
 
 
 class Supernet:
     """All architectures of a space over shared weights: one graph to train a path and one to evaluate it.
 
-    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none.
+    gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none. mixture_batch:
+    the samples of that graph; None: validation_batch. mixes: whether that sum is what is trained, instead of a path.
+    looks_ahead: whether there is a fourth graph, in which weights and gates both have gradients.
     """
 
-    def __init__(self, network, task, micro_batch, validation_batch, seed, kernels=None, augmentation=None, gates=None):
+    def __init__(
+        self,
+        network,
+        task,
+        micro_batch,
+        validation_batch,
+        seed,
+        kernels=None,
+        augmentation=None,
+        gates=None,
+        mixture_batch=None,
+        mixes=False,
+        looks_ahead=False,
+    ):
         self._decide = Sampled()
+        # The weights' step needs no gradients of the gates.
+        fixed = {name: gate.get_unlinked_variable(need_grad=False) for name, gate in (gates or {}).items()}
+        trained = Mixture(fixed) if mixes else self._decide
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
-            self.training = ClassifierGraph(network, self._decide, training, task, micro_batch, augmentation)
+            self.training = ClassifierGraph(network, trained, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
             self.parameters = nn.get_parameters(grad_only=False)
-            touched = self._decide.parameters(self.training.loss)
-            self._gates = gates
+            touched = self._decide.parameters(self.evaluation.loss if mixes else self.training.loss)
+            self.gates = gates
+            if looks_ahead:
+                self.ahead = ClassifierGraph(network, Mixture(gates), evaluation, task, micro_batch)
             if gates is not None:
                 self._mix = Mixture(gates)
                 with nn.no_grad():  # for the weights, which are taken from the scope all the same
-                    self._mixture = ClassifierGraph(network, self._mix, evaluation, task, validation_batch)
+                    self._mixture = ClassifierGraph(
+                        network, self._mix, evaluation, task, mixture_batch or validation_batch
+                    )
         self._touched = lambda choices: [name for name in touched(choices) if name in self.trained]
+        self._mixes = mixes
+
+    def prepare(self, searcher):
+        """Make what a searcher wants trained next the active path or mixture; returns the names of its trained
+        parameters."""
+        if not self._mixes:
+            return self.select(searcher.sample())
+        searcher.weigh()
+        return list(self.trained)
 
     def select(self, choices):
         """Make the path of an architecture the active one; returns the names of its trained parameters."""
@@ -52,7 +87,7 @@ class Supernet:
     def differentiate(self, options, images, labels):
         """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
         the loss is left at the gates."""
-        for gate in self._gates.values():
+        for gate in self.gates.values():
             gate.grad.zero()
         self._mix.select(options)
         self._mixture.forward(images, labels)
@@ -62,18 +97,47 @@ class Supernet:
 
 
 class Validation:
-    """What a searcher makes an update on: the supernet on one minibatch."""
+    """What a searcher makes an update on: the supernet on one minibatch.
 
-    def __init__(self, supernet, images, labels):
-        self._supernet, self._images, self._labels = supernet, images, labels
+    parts: into how many equal ones `differentiate` cuts it, each with batch statistics of its own, as micro-batches
+    have. cost: of choices, what an evaluation takes. communicator: of processes that share the work. ahead: a function
+    of (images, labels) to what `look_ahead` returns."""
+
+    def __init__(self, supernet, images, labels, parts, cost, communicator, ahead=None):
+        self._supernet, self._images, self._labels, self._ahead = supernet, images, labels, ahead
+        self._parts, self._cost, self._communicator = parts, cost, communicator
 
     def __call__(self, choices):
-        """The accuracy of an architecture."""
+        """The accuracy of an architecture; every process computes it."""
         return self._supernet.accuracy(choices, self._images, self._labels)
 
+    def each(self, sampled):
+        """The accuracies of a list of architectures, shared out over the processes so that they end together."""
+        found = [0.0] * len(sampled)
+        for number in self._communicator.balanced_share([self._cost(choices) for choices in sampled]):
+            found[number] = self(sampled[number])
+        return self._communicator.sum(found).tolist()
+
     def differentiate(self, options):
-        """As of Supernet."""
-        return self._supernet.differentiate(options, self._images, self._labels)
+        """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
+        the loss is left at the gates. Means over the parts, which the processes share."""
+        size = len(self._images) // self._parts
+        gates = self._supernet.gates.values()
+        gradients, figures = [np.zeros(gate.shape, np.float32) for gate in gates], np.zeros(2)
+        for part in self._communicator.share(self._parts):
+            cut = slice(part * size, (part + 1) * size)
+            figures += self._supernet.differentiate(options, self._images[cut], self._labels[cut])
+            for total, gate in zip(gradients, gates, strict=True):
+                total += gate.g * np.float32(self._communicator.weight(self._parts))
+        self._communicator.average(gradients)
+        for total, gate in zip(gradients, gates, strict=True):
+            gate.g = total
+        loss, error = (self._communicator.sum(figures) / self._parts).tolist()
+        return loss, error
+
+    def look_ahead(self):
+        """As `differentiate` of all options, after one more step of the weights; every process computes it."""
+        return self._ahead(self._images, self._labels)
 
 
 class Search(EpochLoop):
@@ -109,19 +173,49 @@ class Search(EpochLoop):
         check_positive_integer("search.epochs", epochs, least=0)
         check_positive_integer("search.validation_batch", validation_batch)
         check_positive_integer("search.steps_per_update", steps_per_update)
-        super().__init__(
-            warmup_epochs + epochs, TrainingBatches(data.training, micro_batch, micro_batches, seed, "search")
-        )
+        batches = TrainingBatches(data.training, micro_batch, micro_batches, seed, "search", communicator)
+        super().__init__(warmup_epochs + epochs, batches, communicator)
+        if searcher.looks_ahead and validation_batch < micro_batch:
+            raise NnasError(
+                f"search.validation_batch={validation_batch}: looking ahead needs one micro-batch of it, at least "
+                f"search.micro_batch={micro_batch}"
+            )
+        if searcher.gates is not None and validation_batch % micro_batches:
+            raise NnasError(
+                f"search.validation_batch={validation_batch}: {type(searcher).__name__} cuts it into parts, as many as "
+                f"search.micro_batches={micro_batches}; take a multiple of that"
+            )
         if epochs and steps_per_update > self._batches.steps:
             raise NnasError(
                 f"search.steps_per_update={steps_per_update}: an epoch has {self._batches.steps} weight updates, so "
                 "the searcher would never make one; take a smaller one"
             )
+        if searcher.channel_share > 1:
+            network = PartialChannels(network, searcher.channel_share)
+        searcher.plan(epochs * (self._batches.steps // steps_per_update))
         self.searcher = searcher
+        self._parts = micro_batches
         self._supernet = Supernet(
-            network, task, micro_batch, validation_batch, seed, kernels, data.augmentation, searcher.gates
+            network,
+            task,
+            micro_batch,
+            validation_batch,
+            seed,
+            kernels,
+            data.augmentation,
+            searcher.gates,
+            validation_batch // micro_batches,
+            searcher.mixes,
+            searcher.looks_ahead,
         )
-        self._update = WeightUpdate(self._supernet.trained, communicator=communicator, seed=seed, **solver)
+        everything, trained = self._supernet.parameters, self._supernet.trained
+        statistics = {name: one for name, one in everything.items() if name not in trained}
+        self._update = WeightUpdate(trained, communicator=communicator, seed=seed, statistics=statistics, **solver)
+        self._ahead = None
+        if searcher.looks_ahead:
+            self._ahead = Lookahead(self._supernet.ahead, trained, searcher.gates, self._update)
+        self._micro_batch, self._training = micro_batch, data.training
+        self._learnt_from = getattr(data, searcher.split)
         self._validation = data.validation
         self._validation_batch = validation_batch
         self._warmup_epochs = warmup_epochs
@@ -133,9 +227,16 @@ class Search(EpochLoop):
         """Of an architecture with the shared weights, over the whole validation split."""
         right = sum(
             self._supernet.accuracy(choices, images, labels, count) * count
-            for images, labels, count in evaluation_batches(self._validation, self._validation_batch)
+            for images, labels, count in evaluation_batches(
+                self._validation, self._validation_batch, self._communicator.share
+            )
         )
-        return right / len(self._validation)
+        return float(self._communicator.sum([right])[0]) / len(self._validation)
+
+    def digest(self):
+        """Of the state of the searcher and of a few of the weights."""
+        text = json.dumps(self.searcher.state(), sort_keys=True, default=lambda array: array.tobytes().hex())
+        return f"{sha256(text.encode()).hexdigest()} {array_digest(self._supernet.parameters)}"
 
     def weights(self):
         """{name: array} of the supernet."""
@@ -194,21 +295,40 @@ class Search(EpochLoop):
         return figures
 
     def _weight_step(self, phase, epoch, step):
-        active = self._supernet.select(self.searcher.sample())
+        active = self._supernet.prepare(self.searcher)
         learning_rate = self._update.learning_rate(*self._done(epoch, step))
         micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
         return self._update.step(self._supernet.training, micro_batches, active, learning_rate, place)
 
     def _evaluator(self, epoch, step):
-        """All architectures of one update are judged on the same validation samples."""
+        """All architectures of one update are judged on the same samples."""
         random = generator(self._seed, "validation", epoch, step)
-        indices = random.permutation(len(self._validation))
-        images, labels = self._validation.draw(np.resize(indices, self._validation_batch), random)
-        return Validation(self._supernet, images, labels)
+        images, labels = _drawn(self._learnt_from, self._validation_batch, random)
+
+        def ahead(images, labels):
+            # One micro-batch of each split, over the one graph of all three passes.
+            part = slice(self._micro_batch)
+            rate = self._update.learning_rate(*self._done(epoch, step))
+            drawn = _drawn(self._training, self._micro_batch, generator(self._seed, "ahead", epoch, step))
+            return self._ahead(drawn, (images[part], labels[part]), rate)
+
+        return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator, ahead)
+
+    def _cost(self, choices):
+        """What an architecture takes, by the first constraint: latency where that is one."""
+        return next(iter(self.searcher.costs(choices).values()), 1.0)
 
     def _standing(self):
         best = self.searcher.best()
         figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best), "best": best}
         if self._validate_every and self._epoch % self._validate_every == 0:
             figures["validation_accuracy"] = self.accuracy(best)
+        elif self.searcher.mixes:
+            # Of the derived network, beside validation_error, of the mixture: the gap that derivation opens.
+            figures["derived_error"] = 1 - self._evaluator(self._epoch, 0)(best)
         return figures
+
+
+def _drawn(split, count, random):
+    """(images, labels) of so many samples of a split."""
+    return split.draw(np.resize(random.permutation(len(split)), count), random)

@@ -83,7 +83,9 @@ def costs_text(name, costs):
     if costs.error is None:
         line += "; sums of modules, uncalibrated: how far whole networks are from them is unknown"
     if costs.error:
-        line += f"; a whole network takes {costs.factor:.3f} of their sum, ± {costs.error:.1%}"
+        line += "; a whole network takes "
+        line += "their sum" if costs.factor == 1 else f"{costs.factor:.3f} of their sum"
+        line += f", ± {costs.error:.1%}"
     return line
 
 
@@ -92,6 +94,29 @@ def coverage_text(whole, cut, lacks):
     total = whole + cut + len(lacks)
     line = f"{whole} of {total} modules are in the table, {cut} are sums of what is in it, {len(lacks)} are missing"
     return "\n".join([line + (":" if lacks else ""), *(f"  {lack.label}" for lack in lacks)])
+
+
+def calibration_text(space, calibration, path):
+    """What whole networks of a space told."""
+    return (
+        f"{space}: predictions are ± {calibration.error:.1%} (root mean square) on networks left out, of the "
+        f"{calibration.networks} that were measured; kept in {path}"
+    )
+
+
+def validation_text(figures, costs, networks, folder):
+    """How well predictions of fresh networks held. figures: {what: {statistic: number}}; costs: what predicted."""
+    names = {"calibrated": "predicted", "uncalibrated": "plain sums", "noise_floor": "measured again"}
+    lines = [f"{networks} fresh networks, against their measured latency:"]
+    lines += [f"{'':16}    MAPE  within 5 %  within 10 %      RMSE  Kendall tau"]
+    for key, name in names.items():
+        one = figures[key]
+        lines += [
+            f"{name:16} {one['mape']:7.2%} {one['within_5_percent']:11.0%} {one['within_10_percent']:12.0%} "
+            f"{one['rmse']:6.3g} {costs.unit} {one['kendall_tau']:12.3f}"
+        ]
+    stated = "unknown" if costs.error is None else f"± {costs.error:.1%}"
+    return "\n".join([*lines, f"stated error of a prediction: {stated}", f"figures and picture: {folder}"])
 
 
 def adapted_text(name, path, networks, costs, extremes):
@@ -124,12 +149,10 @@ def epoch_line(progress, constraints):
     return line
 
 
-def summary_text(summary, choices):
-    """The end of a run for people."""
-    width = max(map(len, choices), default=0)
+def summary_text(summary, choices, nodes=()):
+    """The end of a run for people; nodes: of the space, each of which is shown in one line."""
     samples = summary["samples"]
-    lines = ["", f"architecture of {summary['space']}:"]
-    lines += [f"  {name:{width}}  {option}" for name, option in choices.items()]
+    lines = ["", f"architecture of {summary['space']}:", *architecture_lines(choices, nodes)]
     rows = []
     if summary["validation_accuracy"] is not None:
         note = f"with the weights of the search, {samples['validation']} images"
@@ -140,16 +163,34 @@ def summary_text(summary, choices):
         rows += [(f"{name}, predicted", _figure(cost["predicted"], cost["unit"], cost["predicted_error"]), bound)]
     measured = summary["measured_latency"]
     if measured:
-        spread = measured["spread"] / measured["median"]
+        low, high = measured["interval"] or (0.0, 2 * measured["spread"])
         device = f"on {measured['device']}, batch {measured['batch']}"
         if measured["slowdown"] > NOTABLE_SLOWDOWN:
             device += f"; other work slowed it {measured['slowdown']:.1f} x, which is taken out"
-        rows += [("latency, measured", _figure(measured["median"], measured["unit"], spread), device)]
+        rows += [
+            (
+                "latency, measured",
+                _figure(measured["median"], measured["unit"], (high - low) / 2 / measured["median"]),
+                device,
+            )
+        ]
     else:
         rows += [("latency, measured", "not here", "the latency table is of another device")]
     lines += ["", *(f"{name:20} {figure:20} {note}".rstrip() for name, figure, note in rows)]
     lines += ["", f"run folder: {summary['run_dir']}", "next:", *(f"  {command}" for command in summary["next"])]
     return "\n".join(lines)
+
+
+def architecture_lines(choices, nodes):
+    """An architecture for people: a line a decision, and one for all edges that a node keeps."""
+    node_of = {edge: node.name for node in nodes for edge in node.edges}
+    shown = {}
+    for name, option in choices.items():
+        node = node_of.get(name)
+        edge = name if node is None else f"{name.removeprefix(node).strip('_')} {option}"
+        shown.setdefault(node or name, []).append(option if node is None else edge)
+    width = max(map(len, shown), default=0)
+    return [f"  {name:{width}}  {', '.join(options)}" for name, options in shown.items()]
 
 
 def _figure(value, unit, relative_error):

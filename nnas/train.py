@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import nnabla as nn
+import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Fixed
 from nnas.errors import NnasError, check_positive_integer, nearest
-from nnas.layers import EVALUATION, TRAINING
+from nnas.layers import EVALUATION, TRAINING, with_affine
 from nnas.progress import EpochLoop
 from nnas.randomness import seed_initializers
-from nnas.updates import WeightUpdate, parameter_arrays, set_parameters
+from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
 
 SPLITS = ("retraining", "training")
 
@@ -53,20 +54,24 @@ class Training(EpochLoop):
                     f"train.validate_every={validate_every}: train.split={split} trains on the validation samples too; "
                     "add train.split=training"
                 )
-        batches = TrainingBatches(getattr(data, split), micro_batch, micro_batches, seed, "train")
-        super().__init__(epochs, batches)
+        batches = TrainingBatches(getattr(data, split), micro_batch, micro_batches, seed, "train", communicator)
+        super().__init__(epochs, batches, communicator)
         self._validation, self._validate_every = data.validation, validate_every
         self._micro_batch = micro_batch
+        self._progress = nn.Variable.from_numpy_array(np.array(0.0))
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
-            training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, EVALUATION))
+            training, evaluation = (
+                replace(mode, kernels=kernels, progress=self._progress) for mode in (TRAINING, EVALUATION)
+            )
             self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)
             trained = nn.get_parameters()
+        statistics = {name: one for name, one in self._all.items() if name not in trained}
         if weights is not None:
-            set_parameters(self._all, weights, "the inherited weights")
-        self._update = WeightUpdate(trained, communicator=communicator, seed=seed, **solver)
+            set_parameters(self._all, with_affine(weights), "the inherited weights")
+        self._update = WeightUpdate(trained, communicator=communicator, seed=seed, statistics=statistics, **solver)
         self._names = list(trained)
 
     def _phase(self, epoch):
@@ -75,6 +80,8 @@ class Training(EpochLoop):
     def _step(self, phase, epoch, step):
         micro_batches, place = self._batches.step(phase, epoch, step), (phase, epoch, step)
         learning_rate = self._learning_rate(epoch, step)
+        done, steps = self._done(epoch, step)
+        self._progress.d = done / steps
         return [self._update.step(self._graph, micro_batches, self._names, learning_rate, place)]
 
     def _standing(self):
@@ -88,15 +95,20 @@ class Training(EpochLoop):
 
     def evaluate(self, split):
         """{error and further metrics: mean over a fixed split}, with running statistics."""
-        totals = {}
-        for images, labels, count in evaluation_batches(split, self._micro_batch):
+        totals = dict.fromkeys(self._evaluation.names, 0.0)
+        for images, labels, count in evaluation_batches(split, self._micro_batch, self._communicator.share):
             for name, values in self._evaluation.evaluate(images, labels).items():
-                totals[name] = totals.get(name, 0) + float(values[:count].sum())
-        return {name: total / len(split) for name, total in totals.items()}
+                totals[name] += float(values[:count].sum())
+        sums = self._communicator.sum(list(totals.values()))
+        return {name: float(total) / len(split) for name, total in zip(totals, sums, strict=True)}
 
     def accuracy(self, split):
         """The share of a fixed split that is classified rightly."""
         return 1 - self.evaluate(split)["error"]
+
+    def digest(self):
+        """Of a few of the weights."""
+        return array_digest(self._all)
 
     def weights(self):
         """{name: array} of all parameters, running statistics included."""

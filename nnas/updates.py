@@ -1,5 +1,7 @@
 """One update of network weights: micro-batches, averaging over processes, clipping, decay and the solver's step."""
 
+from hashlib import sha256
+
 import nnabla as nn
 import nnabla.functions as F
 import numpy as np
@@ -14,12 +16,23 @@ class WeightUpdate:
     """Updates the weights that a loss reaches, and leaves all others as they are, their momentum included.
 
     parameters: {name: variable}. make_solver: a function to a nnabla solver. weight_decay: of weights, not of biases
-    and batch normalization. clip_norm: the largest norm of the whole gradient, or None. seed: the run's. schedule: of
-    the learning rate, as in schedules.
+    and batch normalization. clip_norm: the largest norm of the whole gradient, or None. communicator: of processes that
+    share the micro-batches of each update. seed: the run's. schedule: of the learning rate, as in schedules.
+    statistics: {name: variable}, the running ones of batch normalization. Each micro-batch is normalized by its own;
+    the running ones move once an update, by the mean of what its micro-batches move them by.
     """
 
     def __init__(
-        self, parameters, make_solver, learning_rate, weight_decay, clip_norm, communicator, seed, schedule=cosine
+        self,
+        parameters,
+        make_solver,
+        learning_rate,
+        weight_decay,
+        clip_norm,
+        communicator,
+        seed,
+        schedule=cosine,
+        statistics=None,
     ):
         self._learning_rate = check_number("learning_rate", learning_rate, 0, open_below=True)
         self._weight_decay = check_number("weight_decay", weight_decay, 0)
@@ -33,6 +46,7 @@ class WeightUpdate:
             solver.set_parameters({name: p for name, p in parameters.items() if is_decayed(name) == decayed})
         self._norm = _GradientNorm(parameters) if self._clip_norm else None
         self._schedule = schedule
+        self._statistics = _by_scope(statistics or {}, parameters)
         self.learning_rate(0, 1)
 
     def learning_rate(self, step, steps):
@@ -46,21 +60,32 @@ class WeightUpdate:
     def step(self, graph, micro_batches, active, learning_rate, place):
         """Make one update and return {loss, error, further metrics: mean over its samples}.
 
-        active: names of the parameters that the loss reaches. place: of the random functions, as in randomness.
+        micro_batches: (images, labels) of each, or None for one that another process computes. active: names of the
+        parameters that the loss reaches. place: of the random functions, as in randomness.
         """
         for solver in self._solvers:
             solver.zero_grad()
         micro_batches = list(micro_batches)
-        figures = []
-        for number, (images, labels) in enumerate(micro_batches):
+        figures, weight = [], self._communicator.weight(len(micro_batches))
+        moves = self._moves(active) if len(micro_batches) > 1 else None
+        for number, micro_batch in enumerate(micro_batches):
+            if micro_batch is None:
+                continue
             seed_functions(self._seed, *place, number)
-            graph.forward(images, labels)
-            graph.loss.backward(1 / len(micro_batches), clear_buffer=True)
+            graph.forward(*micro_batch)
+            graph.loss.backward(weight, clear_buffer=True)
             figures.append(graph.figures())
-        means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
+            if moves:
+                moves.take(weight)
+        sums = self._communicator.sum([sum(one[name] for one in figures) for name in figures[0]])
+        means = {name: float(total) / len(micro_batches) for name, total in zip(figures[0], sums, strict=True)}
         if not np.isfinite(means["loss"]):
             raise NnasError(f"the loss is {means['loss']} at {_words(place)}; a smaller learning rate may help")
-        self._communicator.average([self._parameters[name].grad for name in active])
+        gradients = [self._parameters[name].grad for name in active]
+        # A gradient that nothing was added to is left so: to read it would make the solvers use it.
+        self._communicator.average([one for one in gradients if not one.zeroing] + ([moves.total] if moves else []))
+        if moves:
+            moves.apply()
         if self._norm:
             norm = self._norm(active)
             if not np.isfinite(norm):
@@ -74,6 +99,25 @@ class WeightUpdate:
             solver.update()
         return means
 
+    def moves(self, gradients, learning_rate):
+        """{name: array}: by how much a step along these gradients, {name: array}, would move the weights.
+
+        Raises NnasError for solvers other than gradient descent with or without momentum."""
+        found = {}
+        for solver, decay in ((self._decayed, self._weight_decay), (self._plain, 0.0)):
+            if solver.name not in ("Sgd", "Momentum"):
+                raise NnasError(
+                    f"searcher.order=2 looks a step of Sgd or Momentum ahead, and search.solver is {solver.name}; add "
+                    "search.solver.make_solver._target_=nnabla.solvers.Momentum"
+                )
+            momentum = solver.info["momentum"] if solver.name == "Momentum" else 0.0
+            states = solver.get_states()
+            for name, parameter in solver.get_parameters().items():
+                found[name] = -learning_rate * (gradients[name] + decay * parameter.d)
+                for velocity in states[name].pstate.values():  # nnabla keeps it multiplied by the learning rate
+                    found[name] -= momentum * velocity.d
+        return found
+
     def state(self):
         return {"decayed": solver_state(self._decayed), "plain": solver_state(self._plain)}
 
@@ -81,9 +125,41 @@ class WeightUpdate:
         restore_solver(self._decayed, state["decayed"])
         restore_solver(self._plain, state["plain"])
 
+    def _moves(self, active):
+        scopes = {None, *(name.rpartition("/")[0] for name in active)}
+        found = [one for scope in self._statistics.keys() & scopes for one in self._statistics[scope]]
+        return _Moves(found) if found else None
+
     @property
     def _solvers(self):
         return self._decayed, self._plain
+
+
+class _Moves:
+    """By how much the micro-batches of an update move some running statistics, each from the same start."""
+
+    def __init__(self, variables):
+        self._variables = sorted(variables)
+        self._start = self._now()
+        self.total = np.zeros_like(self._start)
+
+    def take(self, weight):
+        """Add what a micro-batch has moved, and undo it."""
+        self.total += np.float32(weight) * (self._now() - self._start)
+        self._set(self._start)
+
+    def apply(self):
+        self._set(self._start + self.total)
+
+    def _now(self):
+        return np.concatenate([variable.d.ravel() for _, variable in self._variables], dtype=np.float32)
+
+    def _set(self, values):
+        start = 0
+        for _, variable in self._variables:
+            end = start + variable.size
+            variable.d = values[start:end].reshape(variable.shape)
+            start = end
 
 
 class _GradientNorm:
@@ -106,6 +182,15 @@ class _GradientNorm:
         self._sum.set_active_input_mask([name in active for name in self._names])
         self._norm.forward()
         return float(self._norm.d)
+
+
+def _by_scope(statistics, parameters):
+    """{scope: [(name, variable)]}; those in whose scope nothing is trained, which any path may move, are at None."""
+    trained, found = {name.rpartition("/")[0] for name in parameters}, {}
+    for name, variable in statistics.items():
+        scope = name.rpartition("/")[0]
+        found.setdefault(scope if scope in trained else None, []).append((name, variable))
+    return found
 
 
 def built_solver(make_solver):
@@ -149,6 +234,14 @@ def parameter_arrays(parameters):
             "rate may help"
         )
     return arrays
+
+
+def array_digest(parameters, count=16):
+    """A digest of some of the parameters, evenly spread over all of them."""
+    digest = sha256()
+    for name in list(parameters)[:: max(1, len(parameters) // count)]:
+        digest.update(np.ascontiguousarray(parameters[name].d).data)
+    return digest.hexdigest()
 
 
 def set_parameters(parameters, arrays, source):

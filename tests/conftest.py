@@ -3,13 +3,16 @@
 from functools import partial
 
 import nnabla as nn
+import nnabla.functions as F
 import numpy as np
 import pytest
 import tiny
 
+from nnas.deciders import Fixed
 from nnas.kernels.loading import load
 from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 from nnas.spaces.mobilenet import MobileNet
+from nnas.updates import set_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -88,4 +91,51 @@ class Nested:
             )
 
 
-NETWORKS = [small_mobilenet, Nested]
+class Cells:
+    """Two cells of one type, each of two nodes that keep two edges, and an edge is a convolution, the input or none."""
+
+    name = "cells"
+    input_shape = (2, 6, 6)
+    classes = 3
+    nodes = 2
+
+    def __call__(self, x, decide, mode):
+        before, x = x, conv_bn(x, 4, 3, mode, "stem", activation="relu")
+        before = conv_bn(before, 4, 1, mode, "before", activation="relu")
+        for cell in ("cell1", "cell2"):
+            states = [before, x]
+            for node in range(self.nodes):
+                name = f"node{node + 1}"
+                with nn.parameter_scope(cell):
+                    edges = {
+                        f"{name}_from{i}": (self._candidates(mode, f"{name}/from{i}"), state)
+                        for i, state in enumerate(states)
+                    }
+                    states.append(decide.node(name, edges, 2))
+            before, x = x, conv_bn(F.concatenate(*states[2:], axis=1), 4, 1, mode, f"{cell}/out", activation="relu")
+        return Outputs(affine(global_average_pooling(x), self.classes, "classifier"))
+
+    def _candidates(self, mode, name):
+        return {
+            "none": lambda x: F.constant(0, x.shape),
+            "k1": partial(self._convolution, mode=mode, name=f"{name}/k1", kernel=1),
+            "k3": partial(self._convolution, mode=mode, name=f"{name}/k3", kernel=3),
+            "skip": lambda x: x,
+        }
+
+    def _convolution(self, x, mode, name, kernel):
+        return conv_bn(x, x.shape[1], kernel, mode, name, activation="relu")
+
+
+def fixed_logits(network, choices, mode, images, arrays):
+    """(the logits of an architecture with some weights, {name: parameter})."""
+    with nn.parameter_scope("", {}):
+        x = nn.Variable.from_numpy_array(images)
+        logits = network(x, Fixed(choices), mode).logits
+        parameters = nn.get_parameters(grad_only=False)
+        set_parameters(parameters, arrays, "the supernet")
+        logits.forward()
+    return logits.d.copy(), parameters
+
+
+NETWORKS = [small_mobilenet, Nested, Cells]

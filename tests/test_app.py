@@ -791,6 +791,7 @@ def test_an_interruption_is_one_line(run, monkeypatch):
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_several_processes_do_not_search_side_by_side(run, monkeypatch, variable):
     monkeypatch.setenv(variable, "4")
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     check_error(call([*SEARCH, *SHORT, "run_dir=bad"]), variable)
     assert not Path("bad").exists()
 

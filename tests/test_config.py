@@ -22,6 +22,7 @@ from nnas.config import build, load, parse
 from nnas.costs import Costs, Term
 from nnas.deciders import listed
 from nnas.errors import NnasError
+from nnas.finalizers import Finalizer
 from nnas.objectives import Constraint
 
 ROOT = Path(nnas.__file__).resolve().parent.parent
@@ -42,6 +43,8 @@ GIVEN = {
     "compare": ["runs=a"],
     "list": ["what=spaces"],
     "adapt": ["sources=[a.json]", "measurements=m.csv"],
+    "import_genotype": ["source=a.txt", "target=a.json"],
+    "export_genotype": ["architecture=a.json"],
 }
 
 
@@ -94,6 +97,10 @@ def test_spaces_build_and_list(option):
     space = listed(network)
     assert space.name == option == network.name
     assert all(len(decision.options) > 1 and decision.sites for decision in space.decisions)
+    if space.nodes:
+        nodes, edges = (composed("space", option)["nodes"], len(space.decisions))
+        assert len(space.nodes) == 2 * nodes and edges == 2 * sum(range(2, nodes + 2))
+        return
     blocks = sum(stage["blocks"] for stage in composed("space", option).stages)
     assert len(space.decisions) == blocks
     # Behind the first block of a stage, all blocks keep their shape and may be skipped.
@@ -186,6 +193,11 @@ def test_searchers_build_and_make_a_step(option):
     assert space.check(searcher.best())
 
 
+@pytest.mark.parametrize("option", options("finalizer"))
+def test_finalizers_build(option):
+    assert isinstance(build(composed("finalizer", option)), Finalizer)
+
+
 @pytest.mark.parametrize("option", options("objective"))
 def test_objectives_build(option):
     objective = build(composed("objective", option))
@@ -241,7 +253,7 @@ def test_solvers_build(option):
 def test_values_that_are_lists_stay_plain(command):
     """Constructors take plain values: no container of the configuration reaches them."""
     groups = {"space", "format"} & plain(command).keys()
-    assert groups or command in ("resume", "report", "status", "compare", "list")
+    assert groups or command in ("resume", "report", "status", "compare", "list", "doctor")
     for group in groups:
         for value in vars(build(plain(command)[group])).values():
             assert type(value).__module__.split(".")[0] != "omegaconf"

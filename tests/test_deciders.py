@@ -5,7 +5,7 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import NETWORKS, Nested, small_mobilenet
+from conftest import NETWORKS, Nested, fixed_logits, small_mobilenet
 
 from estimators.base import Part
 from estimators.macs import MACs
@@ -14,17 +14,7 @@ from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled, listed
 from nnas.errors import NnasError
 from nnas.layers import EVALUATION, SHIPPED, TRAINING
 from nnas.pricing import price
-from nnas.updates import parameter_arrays, set_parameters
-
-
-def fixed_logits(network, choices, mode, images, arrays):
-    with nn.parameter_scope("", {}):
-        x = nn.Variable.from_numpy_array(images)
-        logits = network(x, Fixed(choices), mode).logits
-        parameters = nn.get_parameters(grad_only=False)
-        set_parameters(parameters, arrays, "the supernet")
-        logits.forward()
-    return logits.d.copy(), parameters
+from nnas.updates import parameter_arrays
 
 
 @pytest.mark.parametrize("make", NETWORKS)

@@ -14,8 +14,10 @@ CHAINS = [
     ("kernels", "layers", "spaces"),
     ("space", "layers", "spaces"),
     ("space", "deciders", "spaces"),
+    ("space", "genotype", "spaces"),
     ("space", "costs", "objectives"),
     ("communicator", "updates", "searchers", "search"),
+    ("searchers", "finalizers"),
     ("updates", "train"),
     ("commands", "app"),
 ]
@@ -24,6 +26,7 @@ FOUNDATION = {"errors", "files", "progress", "randomness"}
 # Leaves import the foundation only, and what is named here.
 LEAVES = {
     "communicator": set(),
+    "cuda_libraries": set(),
     "checkpoint": set(),
     "rundir": {"checkpoint"},
     "data": {"data"},
@@ -47,12 +50,13 @@ ONLY = {
     "llvmlite": {"nnas.kernels"},
     "onnx": {"estimators.onnx_graph"},
     "onnxruntime": {"estimators.onnx_graph"},
+    "mpi4py": {"nnas.communicator"},
     "nnas.kernels": {"nnas.layers", "nnas.commands"},
     "nnas.reports": {"nnas.commands"},
     "vl_convert": {"nnas.reports.drawing"},
 }
 WITHOUT_NNABLA = {"nnas.space", "nnas.costs", "nnas.checkpoint", "nnas.rundir", "nnas.files", "nnas.errors"}
-WITHOUT_NNABLA |= {"nnas.measurements", "estimators.adaptation"}
+WITHOUT_NNABLA |= {"nnas.genotype", "nnas.measurements", "estimators.adaptation"}
 
 
 def sources(root):

@@ -18,12 +18,18 @@ from nnas.layers import (
     TRAINING,
     Mode,
     average_pooling,
+    batch_normalization,
     conv_bn,
+    drop_path,
+    factorized_reduction,
     fold,
     inverted_residual,
     is_decayed,
     max_pooling,
+    relu_conv_bn,
     separable_conv_bn,
+    with_affine,
+    zeros,
 )
 from nnas.updates import parameter_arrays, set_parameters
 
@@ -105,6 +111,9 @@ def test_only_training_moves_the_running_statistics(mode, moves, random):
         lambda x, mode: separable_conv_bn(x, 6, 3, mode, "one", dilation=2),
         lambda x, mode: max_pooling(conv_bn(x, 4, 1, mode, "one"), 3, mode, stride=2),
         lambda x, mode: average_pooling(conv_bn(x, 4, 1, mode, "one"), 3, mode),
+        lambda x, mode: relu_conv_bn(x, 6, 1, mode, "one"),
+        lambda x, mode: factorized_reduction(x, 5, mode, "one"),
+        lambda x, mode: batch_normalization(max_pooling(x, 3, mode), mode, "two"),
     ],
 )
 def test_fast_kernels_are_the_same_layers(layer, mode, random):
@@ -146,3 +155,57 @@ def test_shortcut_only_where_shapes_allow(random):
 
 def test_decay_is_for_weights():
     assert is_decayed("stem/W") and not any(map(is_decayed, ("stem/b", "stem/gamma", "stem/beta")))
+
+
+def test_a_factorized_reduction_sees_all_pixels(random):
+    """Its two halves see those of even and of odd rows and columns; of odd sizes too."""
+    for size in ((6, 8), (5, 7)):
+        x = nn.Variable.from_numpy_array(np.abs(random.normal(size=(1, 2, *size))))
+        nn.clear_parameters()
+        y = factorized_reduction(x, 2, SHIPPED, "one")
+        for name, parameter in nn.get_parameters().items():
+            parameter.d = 0 if name.endswith("b") else 1
+        y.forward()
+        sums = np.pad(x.d.sum(axis=1), ((0, 0), (0, size[0] % 2), (0, size[1] % 2)))
+        np.testing.assert_allclose(y.d[:, 0], sums[:, ::2, ::2], rtol=1e-5)
+        np.testing.assert_allclose(y.d[:, 1], sums[:, 1::2, 1::2], rtol=1e-5)
+        assert zeros(x, 2).shape == y.shape and zeros(x).shape == x.shape
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_mean(random):
+    progress = nn.Variable.from_numpy_array(np.array(0.0))
+    values = random.normal(size=(4000, 1, 2, 1))
+    x = nn.Variable.from_numpy_array(values).apply(need_grad=True)
+    y = drop_path(x, 0.4, replace(TRAINING, progress=progress))
+    for share in (0.0, 0.5, 1.0):
+        progress.d = share
+        nn.random.set_function_seed(3)
+        y.forward(clear_no_need_grad=True)
+        dropped = (y.d == 0).all(axis=(1, 2, 3))
+        assert dropped.mean() == pytest.approx(0.4 * share, abs=0.03)
+        np.testing.assert_allclose(y.d[~dropped], values[~dropped] / (1 - 0.4 * share), rtol=1e-5)
+        x.grad.zero()
+        y.backward(1, clear_buffer=True)
+        np.testing.assert_allclose(x.g[:, 0, 0, 0], np.where(dropped, 0, 1 / (1 - 0.4 * share)), rtol=1e-5)
+    # Drawn anew with another seed, and again alike with the same one.
+    found = []
+    for seed in (1, 2, 1):
+        nn.random.set_function_seed(seed)
+        y.forward()
+        found.append((y.d == 0).all(axis=(1, 2, 3)))
+    assert (found[0] == found[2]).all() and (found[0] != found[1]).any()
+
+
+@pytest.mark.parametrize("mode, rate", [(EVALUATION, 0.4), (SHIPPED, 0.4), (TRAINING, 0.0)])
+def test_paths_are_dropped_in_training_alone(mode, rate):
+    x = nn.Variable((2, 1, 1, 1))
+    assert drop_path(x, rate, mode) is x
+
+
+def test_scale_and_shift_are_added_only_to_arrays_without_any():
+    without = {"a/W": np.ones(2), "a/mean": np.full((1, 2, 1, 1), 3.0), "a/variance": np.ones((1, 2, 1, 1))}
+    found = with_affine(without)
+    assert found.keys() - without.keys() == {"a/gamma", "a/beta"}
+    assert (found["a/gamma"] == 1).all() and (found["a/beta"] == 0).all() and found["a/gamma"].shape == (1, 2, 1, 1)
+    half = {**without, "b/gamma": np.ones(2)}
+    assert with_affine(half) is half

@@ -34,7 +34,7 @@ def test_draws_are_uniform_within_the_bound(random):
 
 
 def test_a_bound_that_hardly_any_keeps_still_gives_draws(random, monkeypatch):
-    monkeypatch.setattr("nnas.searchers.random_search.TRIES", 1)
+    monkeypatch.setattr("nnas.objectives.TRIES", 1)
     costs = random_costs(NESTED, random)
     smallest, largest = extremes(NESTED, costs)
     assert costs.cost(searching(smallest, costs).sample()) == pytest.approx(smallest)

@@ -7,7 +7,7 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import Nested, small_mobilenet
+from conftest import Cells, Nested, small_mobilenet
 from tiny import CLASSES, SHAPE, Judge, assert_same, objective_of, patterns, shared, without_seconds
 
 from estimators.base import Part
@@ -21,9 +21,14 @@ from nnas.layers import SAMPLED_EVALUATION, SHIPPED, TRAINING, Outputs, affine, 
 from nnas.objectives import MnasnetSoft, constraint
 from nnas.pricing import price
 from nnas.search import Search, Supernet
+from nnas.searchers.darts import Darts
+from nnas.searchers.didarts import DiDarts
+from nnas.searchers.gumbel import Gumbel
+from nnas.searchers.pcdarts import PcDarts
 from nnas.searchers.proxyless_gradient import ProxylessGradient
 from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
+from nnas.searchers.xnas import Xnas
 from nnas.space import Decision, Site, Space
 from nnas.updates import parameter_arrays, set_parameters
 
@@ -37,6 +42,16 @@ SEARCHERS = [
 VARIANTS = [
     pytest.param(partial(Reinforce, make_solver=adam, samples=3, baseline="leave_one_out"), id="leave_one_out"),
     pytest.param(partial(ProxylessGradient, make_solver=adam, paths="full"), id="gradient_full"),
+]
+# Those whose weights are trained on a sum of all options.
+MIXING = [
+    pytest.param(partial(Darts, make_solver=adam), id="darts"),
+    pytest.param(partial(Darts, make_solver=adam, order=2), id="darts_2"),
+    pytest.param(partial(DiDarts, make_solver=adam), id="didarts"),
+    pytest.param(partial(Gumbel, make_solver=adam), id="gumbel"),
+    pytest.param(partial(Gumbel, make_solver=adam, hard=True), id="gumbel_hard"),
+    pytest.param(partial(PcDarts, make_solver=adam, channel_share=2), id="pcdarts"),
+    pytest.param(Xnas, id="xnas"),
 ]
 # For what the loop does alike with all of them.
 ONE = SEARCHERS[:1]
@@ -61,7 +76,7 @@ def make_search(make, network=None, data=None, seed=0, fraction=0.6, **changes):
     network = network or mobilenet()
     space = listed(network)
     one, _ = constraint(space, "macs", price(network, space, MACs()), None, fraction, 1.0)
-    settings = shared(partial(S.Nesterov, momentum=0.9))
+    settings = shared(partial(S.Momentum, momentum=0.9))
     searcher = make(space, [one], objective_of(make), communicator=settings["communicator"], seed=seed)
     settings |= {"warmup_epochs": 2, "epochs": 2, "validation_batch": 6, "steps_per_update": 2, **changes}
     search = Search(network, data or patterns(), searcher=searcher, seed=seed, **settings)
@@ -98,6 +113,32 @@ def test_interrupted_and_restored_is_as_if_nothing_had_happened(make, network, t
         assert other.searcher.best() == whole.searcher.best()
 
 
+@pytest.mark.parametrize("make", MIXING)
+def test_a_search_on_mixtures_resumes_in_the_same_bytes(make, tmp_path):
+    """On cells, in the middle of an epoch of its search."""
+
+    def cells():
+        network = Cells()
+        network.input_shape, network.classes = SHAPE, CLASSES
+        return make_search(make, network, warmup_epochs=1, epochs=1, fraction=0.9)[0]
+
+    whole, other = cells(), cells()
+    saved = None
+    for progress in whole:
+        if saved is None and progress.phase == "search" and progress.step == 2:
+            checkpoint.save(tmp_path, whole.state())
+            saved = progress
+        record = progress.record
+    for progress in other:
+        if progress.step == 2:
+            break
+    other.restore(checkpoint.load(tmp_path)[0])
+    assert without_seconds(finish(other)) == without_seconds([record])
+    assert_same(other.state(), whole.state())
+    assert other.searcher.best() == whole.searcher.best()
+    assert {"entropies", "skip_share", "none_share", "derived_error", "validation_error"} <= record.keys()
+
+
 @pytest.mark.parametrize("make", SEARCHERS)
 def test_seeds_decide_a_search(make):
     runs = [make_search(make, seed=seed)[0] for seed in (0, 0, 1)]
@@ -106,7 +147,7 @@ def test_seeds_decide_a_search(make):
     assert first[0]["loss"] != other[0]["loss"] and first[-1]["loss"] != other[-1]["loss"]
 
 
-@pytest.mark.parametrize("make", SEARCHERS + VARIANTS)
+@pytest.mark.parametrize("make", SEARCHERS + VARIANTS + MIXING)
 def test_a_searcher_keeps_its_promises(make, random):
     _, space, one = make_search(make)
     costs = one.costs
@@ -122,7 +163,7 @@ def test_a_searcher_keeps_its_promises(make, random):
         assert space.check(best) == best and costs.cost(best) <= one.bound * (1 + 1e-9)
         assert searcher.best() == best, "asking for the best must not change it"
         assert searcher.costs(best) == {"macs": costs.cost(best)}
-    assert len({tuple(choices.items()) for choices in judge.judged}) > 1
+    assert searcher.mixes or len({tuple(choices.items()) for choices in judge.judged}) > 1
 
     other = make(space, [one], objective_of(make), communicator=shared(S.Sgd)["communicator"], seed=5)
     other.restore(searcher.state())
@@ -168,7 +209,7 @@ def test_decisions_draw_independently(make):
         assert min(counts) > 60 and max(counts) < 140, counts
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", SEARCHERS + MIXING)
 def test_a_state_survives_the_file(make, tmp_path):
     search, _, _ = make_search(make, warmup_epochs=0, epochs=1)
     finish(search)
@@ -199,7 +240,7 @@ def test_weight_steps_leave_what_was_not_sampled_as_it_is(make, network):
     assert alone > 0
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", [*SEARCHERS, MIXING[0]])
 def test_warm_up_is_for_the_weights_alone(make):
     search, _, _ = make_search(make)
     start = search.searcher.state()
@@ -216,7 +257,7 @@ def test_warm_up_is_for_the_weights_alone(make):
         assert_same(state, start)
 
 
-@pytest.mark.parametrize("make", SEARCHERS)
+@pytest.mark.parametrize("make", [*SEARCHERS, MIXING[0]])
 def test_weight_steps_are_for_the_weights_alone(make):
     """Neither do they move what the searcher learns, nor does their solver know of it."""
     network = mobilenet()

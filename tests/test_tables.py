@@ -196,6 +196,37 @@ def test_a_measured_table_goes_out_and_comes_back(home, form):
     assert len(back) == len(entries) - (0 if form == "csv" else 2)
 
 
+def test_whole_networks_are_measured_for_better_predictions_and_to_check_them(home):
+    settings = [*TINY, "device=cpu", "estimator.rounds=2"]
+    done = call(["calibrate", *settings, "networks=6"])
+    assert done.status == 0, done.err
+    assert "6 whole networks measured" in done.out and "next:" in done.out
+    (path,) = Path("latency_tables").iterdir()
+    calibration = tables.read(path).calibration["tiny"]
+    assert calibration.networks == 6 and calibration.costs.keys() == tables.read(path).entries.keys()
+    before = path.read_bytes()
+    done = call(["validate", *settings, "networks=5", "folder=checked"])
+    assert done.status == 0, done.err
+    assert path.read_bytes() == before, "what is known is not measured again, and what checks it is not kept"
+    content = json.loads(Path("checked/validation.json").read_text())
+    assert len(content["networks"]) == 5 and content["stated_error"] == calibration.error
+    # What is predicted is what the calibration says of the parts, and not the sum of what they take by themselves.
+    parts = {text: calibration.costs[text] for text in calibration.costs}
+    for network in content["networks"]:
+        assert network["predicted"] < sum(parts.values()) and network["predicted"] != network["uncalibrated"]
+    figures = [(one["predicted"] / one["measured"] - 1) for one in content["networks"]]
+    assert content["agreement"]["calibrated"]["mape"] == pytest.approx(np.mean(np.abs(figures)))
+    assert len(Path("checked/validation.csv").read_text().splitlines()) == 6
+    assert Path("checked/validation.png").read_bytes().startswith(b"\x89PNG")
+    assert "measured again" in done.out and "Kendall tau" in done.out
+
+
+@pytest.mark.parametrize("command", ["calibrate", "validate"])
+def test_calibration_refuses_what_it_cannot_do(home, command):
+    check_error(call([command, *TINY, "device=cpu", "networks=1"]), "networks=1")
+    check_error(call([command, *TINY, "device=cpu", "estimator=macs"]), "exact", "estimator=latency")
+
+
 def test_what_is_there_is_not_written_over(tiny):
     command = ["import_table", "source=theirs.yaml", "processor=Pixel 1", "backend=TFLite"]
     assert call(command).status == 0

@@ -1,6 +1,6 @@
 """What a person reads."""
 
-from conftest import Nested, small_mobilenet
+from conftest import Cells, Nested, small_mobilenet
 
 from nnas.deciders import listed
 from nnas.terminal import summary_text
@@ -22,6 +22,20 @@ def shown(choices):
     lines = summary_text(SUMMARY, choices).split("\n")
     start = lines.index("architecture of small:") + 1
     return dict(line.split() for line in lines[start : lines.index("", start)])
+
+
+def test_a_node_is_shown_in_one_line(random):
+    space = listed(Cells())
+    for _ in range(20):
+        choices = space.sample(random)
+        lines = summary_text(SUMMARY, choices, space.nodes).split("\n")
+        start = lines.index("architecture of small:") + 1
+        shown = lines[start : lines.index("", start)]
+        assert [line.split()[0] for line in shown] == ["node1", "node2"]
+        for node, line in zip(space.nodes, shown, strict=True):
+            edges = [edge for edge in node.edges if edge in choices]
+            expected = ", ".join(f"{edge.removeprefix(node.name)[1:]} {choices[edge]}" for edge in edges)
+            assert line.split(maxsplit=1)[1] == expected
 
 
 def test_each_decision_is_shown_with_its_own_option(random):

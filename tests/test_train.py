@@ -15,7 +15,7 @@ from nnas import checkpoint
 from nnas.classifier import Classification, ClassifierGraph
 from nnas.deciders import Fixed, listed
 from nnas.errors import NnasError
-from nnas.layers import EVALUATION, Outputs, affine, conv_bn, global_average_pooling
+from nnas.layers import EVALUATION, Outputs, affine, conv_bn, drop_path, global_average_pooling
 from nnas.schedules import cosine
 from nnas.train import Training
 from nnas.updates import set_parameters
@@ -280,3 +280,39 @@ def test_several_outputs_with_weights_and_labels_of_their_own(random):
         make_training(TwoHeads(), {})
     with pytest.raises(NnasError, match=r"labels of shape \(4, 1\).*\(4, 2\)"):
         finish(make_training(TwoHeads(), {}, task=Classification(**weighted)))
+
+
+class Dropping:
+    """A network that drops half of its paths at the end, and remembers the variable that says how far training is."""
+
+    name, input_shape, classes = "dropping", SHAPE, CLASSES
+
+    def __call__(self, x, decide, mode):
+        self.progress = mode.progress
+        y = drop_path(conv_bn(x, 4, 3, mode, "one", activation="relu"), 0.5, mode)
+        return Outputs(affine(global_average_pooling(y), self.classes, "classifier"))
+
+
+def test_drop_path_grows_over_the_steps_and_is_resumed(tmp_path):
+    network = Dropping()
+    training, seen = make_training(network, {}), []
+    for progress in training:
+        seen.append(float(network.progress.d))
+        if progress.epoch == 2 and progress.step == 1:
+            checkpoint.save(tmp_path, training.state())
+    np.testing.assert_allclose(seen, np.arange(len(seen)) / len(seen), rtol=1e-6)
+    other = make_training(network, {})
+    other.restore(checkpoint.load(tmp_path)[0])
+    finish(other)
+    assert_same(other.state(), training.state())
+
+
+def test_weights_of_a_search_without_scale_and_shift_are_inherited():
+    """All else must be there: half of the tensors inherited in silence is what must not be."""
+    weights = make_training(seed=1).weights()
+    plain = {name: array for name, array in weights.items() if not name.endswith(("gamma", "beta"))}
+    found = make_training(weights=plain).weights()
+    assert all((array == 1).all() for name, array in found.items() if name.endswith("gamma"))
+    assert all((found[name] == array).all() for name, array in plain.items())
+    with pytest.raises(NnasError, match="parameters are missing"):
+        make_training(weights={name: array for name, array in weights.items() if not name.endswith("gamma")})

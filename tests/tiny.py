@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from nnas.classifier import Classification
 from nnas.communicator import Alone
@@ -73,6 +74,7 @@ class Judge:
 
     def __init__(self, searcher, accuracy):
         self._space, self._gates, self._accuracy = searcher.space, searcher.gates, accuracy
+        self._mixes = searcher.mixes
         self.judged, self.selected = [], []
 
     def __call__(self, choices):
@@ -80,14 +82,21 @@ class Judge:
         self.judged.append(choices)
         return self._accuracy(choices)
 
+    def look_ahead(self):
+        return self.differentiate({decision.name: decision.options for decision in self._space.decisions})
+
     def differentiate(self, options):
         gates = {name: gate.d.copy() for name, gate in self._gates.items()}
-        assert all(sorted(gate) == [0] * (len(gate) - 1) + [1] for gate in gates.values())
+        if self._mixes:
+            assert all(gate.sum() == pytest.approx(1) and (gate >= 0).all() for gate in gates.values())
+        else:
+            assert all(sorted(gate) == [0] * (len(gate) - 1) + [1] for gate in gates.values())
         active = {d.name: d.options[int(gates[d.name].argmax())] for d in self._space.decisions}
         assert all(active[name] in selected for name, selected in options.items())
         self.selected.append(options)
         choices = self._space.complete(lambda decision: active[decision.name])
-        loss = 1 - self(choices)
+        self.judged.append(choices)
+        loss = 1 - self._accuracy(choices)
         for decision in self._space.decisions:
             gradient = np.zeros(len(decision.options))
             if decision.name in choices:
@@ -98,6 +107,28 @@ class Judge:
                         gradient[i] = 1 - self._accuracy(given)
             self._gates[decision.name].g = gradient
         return loss, loss
+
+
+class MixedJudge:
+    """As Judge, of a searcher that mixes: a loss that is linear in the gates, so that in every decision the option of
+    the largest worth is best. worth: {decision: array}. random: of noise on each gradient, of so much."""
+
+    def __init__(self, searcher, worth, random, noise=0.0):
+        self._gates, self._worth, self._random, self._noise = searcher.gates, worth, random, noise
+
+    def __call__(self, choices):
+        return 0.5
+
+    def differentiate(self, options):
+        loss = 2.0
+        for name, gate in self._gates.items():
+            worth = self._worth.get(name, np.zeros(gate.shape))
+            loss -= float(gate.d @ worth)
+            gate.g = -worth + self._noise * self._random.normal(size=gate.shape)
+        return loss, 0.5
+
+    def look_ahead(self):
+        return self.differentiate(None)
 
 
 def without_seconds(records):

@@ -8,13 +8,14 @@ from nnas.commands.runs import begin_run, described_data, file_digest, follow, o
 from nnas.commands.settings import (
     built_data,
     built_estimators,
+    built_finalizer,
     built_settings,
     latency_estimator,
     searcher_maker,
     taking,
 )
 from nnas.commands.shipping import check_exports, requested_exports, train_and_ship, training_loop
-from nnas.costs import load_costs
+from nnas.costs import Costs, load_costs
 from nnas.errors import NnasError
 from nnas.files import read_json, read_yaml, write_json
 from nnas.objectives import constraint
@@ -29,28 +30,36 @@ def search(config, session):
     data = built_data(config, session)
     estimators = built_estimators(config)
     exports = requested_exports(config)
-    make_searcher = searcher_maker(config)
+    make_searcher, finalizer = searcher_maker(config), built_finalizer(config)
     run = open_run(config, session)
     start = time.monotonic()
-    if run.costs.exists():
+    once = session.communicator.once
+    if once(run.costs.exists):
         tables = load_costs(run.costs)
     else:
-        tables = {name: session.price(estimator) for name, estimator in estimators.items()}
+        # Measured by one process, while the others leave it the machine.
+        measured = once(lambda: {name: session.price(one).to_json() for name, one in estimators.items()})
+        tables = {name: Costs.from_json(costs, run.costs) for name, costs in measured.items()}
     constraints = _constraints(config, session, tables)
     # What is wrong with any settings is found before a run folder is made, and not after a search.
     loop = _search_loop(config, session, data, constraints, make_searcher)
+    finalizer.check(loop.searcher)
     some = session.space.complete(lambda decision: decision.options[0])
     training_loop(config, session, data, some)
     check_exports(session, exports, some)
     _warm_start(config, session, loop)
     begin_run(config, session, run, {"data": described_data(data), **_warmth(config)})
-    session.space.save(run.space)
-    if not run.costs.exists():
-        write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
-        run.append({"phase": "costs", "seconds": round(time.monotonic() - start, 3)})
-    if not run.architecture.exists():
+
+    def keep_costs():
+        session.space.save(run.space)
+        if not run.costs.exists():
+            write_json(run.costs, {name: costs.to_json() for name, costs in tables.items()})
+            run.append({"phase": "costs", "seconds": round(time.monotonic() - start, 3)})
+
+    once(keep_costs)
+    if not once(run.architecture.exists):
         follow(session, run, "search", ("warmup", "search"), loop, constraints)
-        _derive(session, run, loop, constraints)
+        _derive(session, run, loop, constraints, finalizer, data)
     elif all(record["phase"] != "derived" for record in run.records()):
         session.terminal.warn(f"{run.metrics}: records of the search are missing; the summary goes without them")
     architecture = Architecture.load(run.architecture)
@@ -84,7 +93,14 @@ def _search_loop(config, session, data, constraints, make_searcher):
     searcher = make_searcher(session.space, constraints, **shared)
     settings = built_settings(config, "search")
     with taking("search"):
-        return Search(session.network, data, searcher=searcher, kernels=session.kernels, **shared, **settings)
+        return Search(
+            _searched(session.network), data, searcher=searcher, kernels=session.kernels, **shared, **settings
+        )
+
+
+def _searched(network):
+    """The network that is searched on, where it is another than the one that ships."""
+    return getattr(network, "search_network", network)
 
 
 def _warm_start(config, session, loop):
@@ -114,11 +130,11 @@ def _warmth(config):
     return {"warm_start": file_digest(source and RunFolder(str(source)).supernet)}
 
 
-def _derive(session, run, loop, constraints):
+def _derive(session, run, loop, constraints, finalizer, data):
     """Write what a search ended with."""
-    choices = loop.searcher.best()
+    choices = finalizer(loop.searcher, _searched(session.network), loop.weights(), data.validation, session.kernels)
     run.append({"phase": "derived", "validation_accuracy": loop.accuracy(choices)})
-    write_arrays(run.supernet, loop.weights())
+    session.communicator.once(lambda: write_arrays(run.supernet, loop.weights()))
     predicted = {
         one.name: {
             "value": one.costs.cost(choices),
@@ -128,4 +144,5 @@ def _derive(session, run, loop, constraints):
         }
         for one in constraints
     }
-    Architecture(session.space.name, choices, predicted).save(run.architecture)
+    architecture = Architecture(session.space.name, choices, predicted)
+    session.communicator.once(lambda: architecture.save(run.architecture))

@@ -5,14 +5,16 @@ import re
 import shlex
 import shutil
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import nnabla as nn
+from omegaconf import OmegaConf
 
 from estimators import device as devices
 from nnas import communicator as communicators
+from nnas import cuda_libraries
 from nnas.commands.settings import built, built_hooks
 from nnas.deciders import listed
 from nnas.errors import NnasError, check_positive_integer, nearest, one_line
@@ -60,19 +62,27 @@ class Invocation:
 
 
 class Session:
-    """What every command needs: the device, the space, a terminal, hooks and the processes."""
+    """What every command needs: the device, the space, a terminal, hooks and the processes.
 
-    def __init__(self, config, invocation):
+    Of several processes the first has the hooks, and speaks and writes for all."""
+
+    def __init__(self, config, invocation, communicator):
+        communicator.check_alike("the configuration", lambda: OmegaConf.to_container(config))
         check_positive_integer("seed", config.get("seed", 0), least=0, most=2**64 - 1)
         self.invocation = invocation
         self._held, self._run = ExitStack(), None
-        self.communicator = communicators.find()
-        self.terminal = Terminal(quiet=self.communicator.rank > 0)
+        self.terminal = Terminal(quiet=not communicator.leads)
         if not config.get("device"):
             raise NnasError(f"device is not given; take one of {', '.join(devices.NAMES)}")
-        self.device = devices.find(config.device.backend)
+        if config.device.backend in ("auto", "cudnn"):
+            cuda_libraries.preload()
+        self.device = devices.find(config.device.backend, _gpu_of(communicator, config.device.get("ids")))
+        self.communicator = communicator
+        if not self.device.on_cpu:
+            self.communicator = communicators.on_gpus(communicator, self.device.context)
         self._kernels, self._threads = config.device.kernels, config.device.threads
-        self.hooks = built_hooks(config)
+        hooks = built_hooks(config)
+        self.hooks = hooks if communicator.leads else []
         nn.set_default_context(self.device.context)
         self.network = built(config, "space")
         self.space = listed(self.network)
@@ -91,7 +101,7 @@ class Session:
     def hold(self, run):
         """Keep other processes out of the folder of a run until the command ends."""
         if self._run is None:
-            self._held.enter_context(working_in(run))
+            self.communicator.once(lambda: self._held.enter_context(working_in(run)))
             self._run = run
 
     @cached_property
@@ -105,7 +115,8 @@ class Session:
         if not self.device.on_cpu:
             raise NnasError("device.kernels=fast: these are for the CPU; take device=cpu, or device.kernels=auto")
         try:
-            functions = loading.load(self._threads, self.terminal.say)
+            # In turn: the first process of a machine compiles them for all.
+            functions = self.communicator.in_turn(lambda: loading.load(self._threads, self.terminal.say))
         except loading.KernelsUnavailable as error:
             if chosen == "fast":
                 raise NnasError(f"device.kernels=fast: {one_line(error)}") from error
@@ -115,4 +126,28 @@ class Session:
         return functions
 
     def price(self, estimator):
-        return price(self.network, self.space, estimator, self.terminal.progress)
+        with self.telling(estimator):
+            return price(self.network, self.space, estimator, self.terminal.progress)
+
+    @contextmanager
+    def telling(self, estimator):
+        """Say afterwards what an estimator has to say of its measurements."""
+        before = len(estimator.notices)
+        yield
+        for notice in estimator.notices[before:]:
+            self.terminal.say(notice)
+
+
+def _gpu_of(communicator, ids):
+    """The number of the GPU that this process takes, of device.ids; by default one after the other."""
+    place = communicator.place
+    if ids is None:
+        return str(place)
+    ids = OmegaConf.to_container(ids) if OmegaConf.is_list(ids) else [ids]
+    if any(type(one) is not int or one < 0 for one in ids) or len(set(ids)) < len(ids):
+        raise NnasError(f"device.ids={ids}: it must be a list of different numbers of GPUs, as [0,1]")
+    if place >= len(ids):
+        raise NnasError(
+            f"device.ids={ids}: this machine has more processes than these GPUs; start {len(ids)} of them, or add ids"
+        )
+    return str(ids[place])

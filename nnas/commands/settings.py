@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from estimators.latency import Latency
 from nnas import config as configuration
 from nnas.errors import NnasError, one_line
+from nnas.finalizers import Finalizer
 from nnas.hooks import Hook
 from nnas.searchers.base import Searcher
 
@@ -42,7 +43,8 @@ def taking(name):
 
 
 def built_data(config, session):
-    data, network = built(config, "data"), session.network
+    # In turn: the first process of a machine downloads what the others read.
+    data, network = session.communicator.in_turn(lambda: built(config, "data")), session.network
     if (data.shape, data.classes) != (network.input_shape, network.classes):
         raise NnasError(
             f"the data has images of {data.shape} in {data.classes} classes, but the space {network.name} takes "
@@ -86,6 +88,13 @@ def latency_estimator(session, estimators):
     none."""
     latencies = [estimator for estimator in estimators if isinstance(estimator, Latency)]
     return latencies[0] if latencies else Latency(session.device)
+
+
+def built_finalizer(config):
+    made = built(config, "finalizer")
+    if not isinstance(made, Finalizer):
+        raise NnasError(f"finalizer: {type(made).__name__} is none; derive it from nnas.finalizers.Finalizer")
+    return made
 
 
 def searcher_maker(config):

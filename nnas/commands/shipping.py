@@ -78,19 +78,35 @@ def training_loop(config, session, data, choices, weights=None):
 
 
 def train_and_ship(config, session, data, run, architecture, latency, exports, training, constraints=()):
+    """Train, and let the first process write and measure what came of it."""
+    once, latencies = session.communicator.once, None
     if exports.modules:  # a table that lacks one of them says so before anything is trained
-        latencies = latency.costs(
-            modules(session.network, architecture.choices, latency.batch)[0],
-            session.terminal.progress,
-            session.space.name,
+        latencies = once(
+            lambda: list(
+                latency.costs(
+                    modules(session.network, architecture.choices, latency.batch)[0],
+                    session.terminal.progress,
+                    session.space.name,
+                )
+            )
         )
-    if run.weights.exists():
+    if once(run.weights.exists):
         trained = read_weights(run.weights, "the weights of this run")
         training.set_weights(trained)
     else:
         follow(session, run, "train", ("train",), training)
         trained = training.weights()
-        write_arrays(run.weights, trained)
+        once(lambda: write_arrays(run.weights, trained))
+    accuracy = training.accuracy(data.test)
+    once(
+        lambda: _ship(
+            config, session, data, run, architecture, latency, exports, latencies, trained, accuracy, constraints
+        )
+    )
+
+
+def _ship(config, session, data, run, architecture, latency, exports, latencies, trained, accuracy, constraints):
+    """Export, measure and summarize."""
     records = run.records()
     start = time.monotonic()
     x, outputs, parameters = shipped_network(session.network, architecture.choices, latency.batch, trained)
@@ -100,7 +116,6 @@ def train_and_ship(config, session, data, run, architecture, latency, exports, t
         _ship_modules(session, run, architecture, latency, latencies, exports.writers, trained)
     whole = Part(tuple(outputs.values()), (x,), f"{session.space.name}: exported network")
     measured = _measured(session, latency, whole)
-    accuracy = training.accuracy(data.test)
     seconds = {"export": round(time.monotonic() - start, 3)}
     summary = {
         "space": session.space.name,
@@ -116,7 +131,7 @@ def train_and_ship(config, session, data, run, architecture, latency, exports, t
         "next": _next_commands(config, session, run, constraints),
     }
     write_json(run.summary, summary)
-    session.terminal.say(summary_text(summary, architecture.choices))
+    session.terminal.say(summary_text(summary, architecture.choices, session.space.nodes))
     _report(session, run)
     call(session.hooks, "end_run", run, summary)
 
@@ -158,6 +173,14 @@ def _counted(session, whole):
         session.terminal.warn(one_line(error))
     found["parameters"] = int(Parameters().costs([whole])[0])
     return {**found, "memory": {"unit": Memory.unit, **Memory().exact(whole)}}
+
+
+def counted_text(session, choices):
+    """What an architecture takes, for people."""
+    x, outputs, _ = shipped_network(session.network, choices, 1)
+    counted = _counted(session, Part(tuple(outputs.values()), (x,), f"{session.space.name}: an architecture"))
+    macs = "unknown" if counted["macs"] is None else f"{counted['macs'] / 1e6:.4g} M"
+    return f"{macs} MACs, {counted['parameters'] / 1e6:.4g} M parameters, batch normalization folded"
 
 
 def _measured(session, latency, whole):

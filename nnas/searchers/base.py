@@ -6,9 +6,13 @@ import nnabla as nn
 import numpy as np
 
 from nnas.errors import NnasError
-from nnas.objectives import Reward, most_probable
+from nnas.objectives import Loss, Reward, most_probable
 from nnas.randomness import generator
+from nnas.space import NONE
 from nnas.updates import built_solver, restore_solver, solver_state
+
+# What a search that trains mixtures may collapse to, by the name of the figure that shows it.
+WATCHED = {"skip_share": ("skip", "skip_connect"), "none_share": (NONE,)}
 
 
 class Searcher(ABC):
@@ -22,6 +26,14 @@ class Searcher(ABC):
     # {decision: nnabla variable of shape (options,)}: the weights of a graph that sums all options, built for those
     # searchers that have them.
     gates = None
+    # Whether the weights of the network are trained on that sum, and not on sampled paths.
+    mixes = False
+    # Whether `step` needs evaluate.look_ahead.
+    looks_ahead = False
+    # On which split of the data the searcher learns.
+    split = "validation"
+    # A share of 1/channel_share of the channels of a node's edges passes through its operators, the rest by them.
+    channel_share = 1
 
     def __init__(self, space, constraints, objective, communicator, seed):
         self.check_objective(objective)
@@ -47,9 +59,17 @@ class Searcher(ABC):
         """{constraint: predicted cost} of an architecture."""
         return {one.name: one.costs.cost(choices) for one in self.constraints}
 
+    def accuracies(self, evaluate, sampled):
+        """The accuracies of a list of architectures; a plain function `evaluate` is asked for one after the other."""
+        each = getattr(evaluate, "each", None)
+        return [evaluate(choices) for choices in sampled] if each is None else each(sampled)
+
     def reward(self, choices, accuracy):
         self.judged.append((choices, accuracy))
         return self.objective(accuracy, self.costs(choices), self.constraints)
+
+    def plan(self, updates):  # noqa: B027, since few need it
+        """Learn, before the first, of how many updates there will be."""
 
     @abstractmethod
     def sample(self):
@@ -59,7 +79,8 @@ class Searcher(ABC):
     def step(self, evaluate):
         """Make one update on a minibatch of validation samples.
 
-        evaluate(choices) -> accuracy in [0, 1] with the shared weights. For a searcher with gates there is
+        evaluate(choices) -> accuracy in [0, 1] with the shared weights; `accuracies` asks it for many at once, which
+        processes share. For a searcher with gates there is
         evaluate.differentiate({decision: options}) -> (loss, error) too: of the sum of these options, weighted by the
         gates, with the gradient of the loss left at the gates.
 
@@ -94,31 +115,30 @@ class AlphaSearcher(Searcher):
 
     def __init__(self, space, constraints, objective, make_solver, communicator, seed):
         super().__init__(space, constraints, objective, communicator, seed)
-        self._alphas = {}
-        for decision in space.decisions:
-            self._alphas[decision.name] = nn.Variable((len(decision.options),), need_grad=True)
-            self._alphas[decision.name].d = 0
+        self._alphas = self._made_alphas()
         self._solver = built_solver(make_solver)
         self._solver.set_parameters(self._alphas)
         self._updates = 0
         self._take_log_probabilities()
 
     def sample(self):
-        """Choices drawn from the present probabilities, each decision with a draw of its own."""
-        return self.space.complete(
-            lambda decision: decision.options[
-                self.generator.choice(len(decision.options), p=self._probabilities[decision.name])
-            ]
-        )
+        """Choices drawn from the present probabilities, each decision with a draw of its own, given that they are legal
+        (see space.Space.draw)."""
+        return self.space.draw(self._probabilities, self.generator)
+
+    @property
+    def probabilities(self):
+        """{decision: array}: of each option, in its order."""
+        return self._probabilities
 
     def best(self):
         """The most probable choices that keep the bounds."""
-        return most_probable(self.space, self._named(self._log_probabilities), self.constraints, self.objective.lowest)
+        return self._most_probable(self._log_probabilities)
 
     def figures(self):
-        """What tells where the search stands: expected costs, the mean entropy of the decisions in [0, 1], and the
-        probabilities, in the order of the options."""
-        named = self._named(self._probabilities)
+        """What tells where the search stands: expected costs, of legal architectures, the mean entropy of the decisions
+        in [0, 1], and the probabilities, in the order of the options."""
+        named = self._named(self.space.marginals(self._probabilities))
         entropies = [
             float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
             for name, p in self._probabilities.items()
@@ -152,11 +172,21 @@ class AlphaSearcher(Searcher):
             alpha.d = state["alphas"][name]
         self._take_log_probabilities()
 
+    def _made_alphas(self):
+        found = {
+            decision.name: nn.Variable((len(decision.options),), need_grad=True) for decision in self.space.decisions
+        }
+        for alpha in found.values():
+            alpha.d = 0
+        return found
+
+    def _most_probable(self, log_probabilities):
+        return most_probable(self.space, self._named(log_probabilities), self.constraints, self.objective.lowest)
+
     def _move(self, gradients):
-        """One step of the solver along {decision: gradient for its alphas}, averaged over the processes."""
+        """One step of the solver along {decision: gradient for its alphas}, which all processes have alike."""
         for name, gradient in gradients.items():
             self._alphas[name].g = gradient
-        self.communicator.average([alpha.grad for alpha in self._alphas.values()])
         self._solver.update()
         self._updates += 1
         self._take_log_probabilities()
@@ -180,6 +210,80 @@ class AlphaSearcher(Searcher):
             decision.name: dict(zip(decision.options, arrays[decision.name].tolist(), strict=True))
             for decision in self.space.decisions
         }
+
+
+class GradientSearcher(AlphaSearcher):
+    """A searcher that learns its probabilities from the gradients of a sum of options and of the expected costs."""
+
+    objectives = Loss
+
+    def __init__(self, space, constraints, objective, make_solver, communicator, seed):
+        super().__init__(space, constraints, objective, make_solver, communicator, seed)
+        self.gates = {name: nn.Variable(alpha.shape, need_grad=True) for name, alpha in self._alphas.items()}
+
+    def gradient(self, probabilities, gates, cross_entropy):
+        """The loss, and its gradient for the alphas, {decision: array}.
+
+        probabilities: {decision: array}, 0 for options that are not considered. gates: {decision: the gradient of the
+        cross entropy for its gates}. The derivative of a softmax p turns d = d loss / d p into p (d - <p, d>)."""
+        loss, by_option = self.slopes(probabilities, gates, cross_entropy)
+        return loss, {name: p * (by_option[name] - p @ by_option[name]) for name, p in probabilities.items()}
+
+    def slopes(self, probabilities, gates, cross_entropy):
+        """The loss, and its gradient for the probabilities, {decision: array}; the cost is that of legal
+        architectures."""
+        named = self._named(self.space.marginals(probabilities))
+        expected = {one.name: one.costs.expected(named) for one in self.constraints}
+        loss, factor, slopes = self.objective(cross_entropy, expected, self.constraints)
+        by_option = {name: factor * gradient for name, gradient in gates.items()}
+        for one in self.constraints:
+            costs = {name: np.array(list(each.values())) for name, each in one.costs.gradient(named).items()}
+            for name, gradient in self.space.marginals_gradient(probabilities, costs).items():
+                by_option[name] = by_option[name] + slopes[one.name] * gradient
+        return loss, by_option
+
+
+class MixtureSearcher(GradientSearcher):
+    """A searcher whose network is the sum of all options, weighted: its weights are trained on that sum as well."""
+
+    mixes = True
+
+    def weigh(self):
+        """Set the gates to the weights of the options, and return these, {decision: array}: the probabilities."""
+        self._set_gates(self._probabilities)
+        return self._probabilities
+
+    def step(self, evaluate):
+        """Make one update; evaluate: as in Searcher, of a searcher with gates. Returns figures for the record."""
+        weights = self.weigh()
+        cross_entropy, error = self._differentiate(evaluate)
+        gates = {name: gate.g.astype(np.float64) for name, gate in self.gates.items()}
+        loss = self._learn(weights, gates, cross_entropy)
+        return {"objective": loss, "validation_loss": cross_entropy, "validation_error": error}
+
+    def figures(self):
+        """Those of all searchers with alphas; the entropy of each decision in [0, 1]; and which share of the edges and
+        decisions would choose to skip, or nothing at all."""
+        entropies, chosen = {}, []
+        for decision in self.space.decisions:
+            logs, p = self._log_probabilities[decision.name], self._probabilities[decision.name]
+            entropies[decision.name] = float(-(p * logs).sum() / np.log(len(p))) if len(p) > 1 else 0.0
+            chosen.append(decision.options[int(p.argmax())])
+        shares = {name: float(np.mean([one in options for one in chosen])) for name, options in WATCHED.items()}
+        return {**super().figures(), "entropies": entropies, **shares}
+
+    def _differentiate(self, evaluate):
+        return evaluate.differentiate({decision.name: decision.options for decision in self.space.decisions})
+
+    def _learn(self, weights, gates, cross_entropy):
+        """Update the alphas by the gradients for the gates, at the weights that these had; returns the loss."""
+        loss, gradients = self.gradient(weights, gates, cross_entropy)
+        self._move(gradients)
+        return loss
+
+    def _set_gates(self, weights):
+        for name, values in weights.items():
+            self.gates[name].d = values
 
 
 def _log_softmax(alphas):

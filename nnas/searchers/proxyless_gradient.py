@@ -1,16 +1,14 @@
 """ProxylessNAS with gradients (Cai, Zhu, Han: ProxylessNAS, ICLR 2019, sections 3.2 and 3.3)."""
 
-import nnabla as nn
 import numpy as np
 
 from nnas.errors import NnasError, nearest
-from nnas.objectives import Loss
-from nnas.searchers.base import AlphaSearcher
+from nnas.searchers.base import GradientSearcher
 
 PATHS = ("full", "two")
 
 
-class ProxylessGradient(AlphaSearcher):
+class ProxylessGradient(GradientSearcher):
     """Learns a probability of every option from the gradients of binary gates and of the expected costs.
 
     One option of each decision is active: its gate is 1, the others' are 0. The gradient of the loss for a gate,
@@ -20,14 +18,11 @@ class ProxylessGradient(AlphaSearcher):
     paper.
     """
 
-    objectives = Loss
-
     def __init__(self, space, constraints, objective, make_solver, communicator, seed, paths="two"):
         super().__init__(space, constraints, objective, make_solver, communicator, seed)
         if paths not in PATHS:
             raise NnasError(f"searcher.paths={paths!r}: possible are {', '.join(PATHS)}{nearest(paths, PATHS)}")
         self._paths = paths
-        self.gates = {name: nn.Variable(alpha.shape, need_grad=True) for name, alpha in self._alphas.items()}
 
     def step(self, evaluate):
         """Make one update; evaluate: as in base.Searcher, of a searcher with gates. Returns figures for the record."""
@@ -46,20 +41,6 @@ class ProxylessGradient(AlphaSearcher):
         if self._paths == "two":
             self._rescale(before, drawn)
         return {"objective": loss, "validation_loss": cross_entropy, "validation_error": error}
-
-    def gradient(self, probabilities, gates, cross_entropy):
-        """The loss, and its gradient for the alphas, {decision: array}.
-
-        probabilities: {decision: array}, 0 for options that are not considered. gates: {decision: the gradient of the
-        cross entropy for its gates}. The derivative of a softmax p turns d = d loss / d p into p (d - <p, d>)."""
-        named = self._named(probabilities)
-        expected = {one.name: one.costs.expected(named) for one in self.constraints}
-        loss, factor, slopes = self.objective(cross_entropy, expected, self.constraints)
-        by_option = {name: factor * gradient for name, gradient in gates.items()}
-        for one in self.constraints:
-            for name, costs in one.costs.gradient(named).items():
-                by_option[name] = by_option[name] + slopes[one.name] * np.array(list(costs.values()))
-        return loss, {name: p * (by_option[name] - p @ by_option[name]) for name, p in probabilities.items()}
 
     def _draw(self, name):
         """The options that an update considers, as sorted places."""

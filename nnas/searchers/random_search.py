@@ -1,10 +1,8 @@
 """Random search with the shared weights (Li and Talwalkar: Random Search and Reproducibility for NAS, 2019)."""
 
 from nnas.errors import check_positive_integer
-from nnas.objectives import most_probable
+from nnas.objectives import random_within
 from nnas.searchers.base import Searcher
-
-TRIES = 1000
 
 
 class RandomSearch(Searcher):
@@ -19,27 +17,15 @@ class RandomSearch(Searcher):
         self._best, self._best_reward = self.sample(), None
 
     def sample(self):
-        """Choices drawn uniformly from those within the bounds, of paths to train as well as to judge.
-
-        Where hardly any of the space are, the last resort is not quite uniform: the most probable within the bounds
-        by random log probabilities."""
-        for _ in range(TRIES):
-            choices = self.space.sample(self.generator)
-            if all(one.costs.cost(choices) <= one.bound for one in self.constraints):
-                return choices
-        noise = {
-            decision.name: dict(zip(decision.options, self.generator.gumbel(size=len(decision.options)), strict=True))
-            for decision in self.space.decisions
-        }
-        return most_probable(self.space, noise, self.constraints)
+        """Choices drawn uniformly from those within the bounds, of paths to train as well as to judge."""
+        return random_within(self.space, self.constraints, self.generator)
 
     def step(self, evaluate):
-        """Judge some architectures; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
-        rewards, accuracies = [], []
-        for _ in range(self._samples):
-            choices = self.sample()
-            accuracies.append(evaluate(choices))
-            rewards.append(self.reward(choices, accuracies[-1]))
+        """Judge some architectures; evaluate: as in base.Searcher. Returns figures for the record."""
+        sampled = [self.sample() for _ in range(self._samples)]
+        accuracies, rewards = self.accuracies(evaluate, sampled), []
+        for choices, accuracy in zip(sampled, accuracies, strict=True):
+            rewards.append(self.reward(choices, accuracy))
             if self._best_reward is None or rewards[-1] > self._best_reward:
                 self._best, self._best_reward = choices, rewards[-1]
         return {

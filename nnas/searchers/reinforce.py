@@ -3,7 +3,9 @@
 import numpy as np
 
 from nnas.errors import NnasError, check_number, check_positive_integer, nearest
+from nnas.objectives import most_probable
 from nnas.searchers.base import AlphaSearcher
+from nnas.space import NONE
 
 BASELINES = ("moving_average", "leave_one_out")
 
@@ -42,9 +44,9 @@ class Reinforce(AlphaSearcher):
         self.baseline = None if start_from_first or self._leaves_one_out else 0.0
 
     def step(self, evaluate):
-        """Make one update; evaluate: choices -> accuracy in [0, 1]. Returns figures for the record."""
+        """Make one update; evaluate: as in base.Searcher. Returns figures for the record."""
         sampled = [self.sample() for _ in range(self._samples)]
-        accuracies = [evaluate(choices) for choices in sampled]
+        accuracies = self.accuracies(evaluate, sampled)
         rewards = [self.reward(*pair) for pair in zip(sampled, accuracies, strict=True)]
         self._update(sampled, rewards)
         return {
@@ -58,19 +60,33 @@ class Reinforce(AlphaSearcher):
 
     def gradient(self, sampled, rewards, baseline):
         """{decision: array}: the mean over samples of (R - b) (p - onehot), the gradient of the negative expected
-        reward; a decision that a sample did not reach gets nothing from it. baseline: a number, or one a sample."""
+        reward; a decision that a sample did not reach gets nothing from it. baseline: a number, or one a sample.
+
+        Of a node p is the probability given that the cell is legal, and an edge that was dropped counts as NONE: the
+        logarithm of the probability of a legal cell is a sum of alphas minus the logarithm of what makes it one."""
         advantages = np.asarray(rewards) - baseline
+        marginals = self.space.marginals(self._probabilities)
         gradient = {}
         for decision in self.space.decisions:
-            probabilities = self._probabilities[decision.name]
+            counts_dropped = decision.name in self.space.node_of and NONE in decision.options
+            probabilities = (marginals if counts_dropped else self._probabilities)[decision.name]
             total = np.zeros_like(probabilities)
             for choices, advantage in zip(sampled, advantages, strict=True):
-                if decision.name in choices:
+                option = choices.get(decision.name, NONE if counts_dropped else None)
+                if option is not None:
                     onehot = np.zeros_like(probabilities)
-                    onehot[decision.options.index(choices[decision.name])] = 1
+                    onehot[decision.options.index(option)] = 1
                     total += advantage * (probabilities - onehot)
             gradient[decision.name] = total / len(sampled)
         return gradient
+
+    def best(self):
+        """The most probable choices that keep the bounds; of a node the edges that are least probably dropped."""
+        logs = self._named(self._log_probabilities)
+        for edge in self.space.node_of:
+            dropped = logs[edge].get(NONE, 0.0)
+            logs[edge] = {option: value - dropped for option, value in logs[edge].items()}
+        return most_probable(self.space, logs, self.constraints, self.objective.lowest)
 
     def state(self):
         return {**super().state(), "baseline": self.baseline}

@@ -5,6 +5,7 @@ import nnabla.functions as F
 import numpy as np
 
 from estimators import Part, yardstick
+from estimators.base import Network
 
 
 def quick(monkeypatch, latency, **settings):
@@ -17,6 +18,14 @@ def quick(monkeypatch, latency, **settings):
         return estimator(**{**settings, "rounds": 2} | options)
 
     return make
+
+
+def factor(estimator, wholes, sums):
+    """(factor, error) of whole networks, each of one part that costs its sum."""
+    networks = [Network(whole, (place,)) for place, whole in enumerate(wholes)]
+    costs, factor, error = estimator.calibrated("space", wholes, sums, networks)
+    assert costs == sums
+    return factor, error
 
 
 def parameter(*shape):

@@ -7,7 +7,7 @@ from statistics import fmean, median
 import nnabla as nn
 import pytest
 import yaml
-from small_parts import convolution, inverted_residual
+from small_parts import convolution, factor, inverted_residual
 
 from estimators import EstimatorError, Latency, MissingCost, Part
 from estimators import table as tables
@@ -600,7 +600,7 @@ def test_a_measured_table_has_no_pieces(tmp_path):
 
 def test_an_imported_table_is_uncalibrated_and_says_so(imported):
     latency = imported(STEM + FIRST)
-    assert latency.factor("space", [stem_and_block()], [0.75]) == (1.0, None)
+    assert factor(latency, [stem_and_block()], [0.75]) == (1.0, None)
     assert latency.description()["imported_from"] == "theirs"
     assert not latency.measures_here
 
@@ -612,7 +612,7 @@ def test_a_table_that_others_did_not_make_needs_a_factor(tmp_path):
     latency = Latency(device="cpu", table=tmp_path / "ours.json")
     assert latency.description()["imported_from"] is None
     with pytest.raises(MissingCost, match="no factor"):
-        latency.factor("space", [stem_and_block()], [0.75])
+        factor(latency, [stem_and_block()], [0.75])
 
 
 def test_coverage_counts_modules_once_and_lists_what_lacks(imported):

@@ -3,13 +3,15 @@
 import json
 
 import nnabla as nn
+import numpy as np
 import pytest
-from small_parts import convolution, foreign, identity, inverted_residual
+from small_parts import convolution, factor, foreign, identity, inverted_residual
 
 from estimators import EstimatorError, Latency, MissingCost, Part
 from estimators import device as devices
 from estimators import latency as latency_module
 from estimators import table as tables
+from estimators.base import Network
 from estimators.calibration import fit_factor
 from estimators.graph import GraphCopy
 from estimators.profiler import Round
@@ -45,13 +47,14 @@ def elsewhere(here, tmp_path):
     return path
 
 
-def fake_profile(milliseconds):
+def fake_profile(milliseconds, load=1.0, slowdown=1.0):
     """A profiler that gives figures by call: {key: ms} in every round."""
 
-    def profile(modules, synchronize, rounds, round_seconds, progress=None, slowdown=None):
-        for _ in range(max(rounds.values(), default=0)):
-            ones = dict.fromkeys(modules, 1)
-            yield Round({key: milliseconds[key] for key in modules}, ones, {}, ones)
+    def profile(modules, synchronize, left, round_seconds, **_):
+        while any(left(key) for key in modules):
+            figures = {key: milliseconds[key] for key in modules}
+            ones, slowdowns, loads = (dict.fromkeys(modules, value) for value in (1, slowdown, load))
+            yield Round(figures, ones, {}, slowdowns, loads)
 
     return profile
 
@@ -186,7 +189,7 @@ def test_a_foreign_table_lists_what_it_lacks_and_measures_nothing(here, elsewher
     with pytest.raises(MissingCost, match="another device"):
         latency.measure(convolution().outputs, "network")
     with pytest.raises(MissingCost, match="no factor.*space=space device=cudnn"):
-        latency.factor("space", [convolution()], [1.0])
+        factor(latency, [convolution()], [1.0])
 
 
 def test_a_table_of_this_device_given_by_its_path_is_used_as_it_is(here, tmp_path):
@@ -207,6 +210,7 @@ def test_a_table_of_this_device_given_by_its_path_is_used_as_it_is(here, tmp_pat
     [
         ({"batch": 0}, "batch"),
         ({"rounds": "many"}, "rounds"),
+        ({"precision": 0}, "precision"),
         ({"device": "gpu"}, "unknown device"),
         ({"table": "absent.json"}, "no latency table"),
     ],
@@ -241,22 +245,86 @@ def test_calibration_recovers_a_known_factor(here, monkeypatch):
     monkeypatch.setattr(latency_module, "profile", fake_profile({i: 1.17 * s for i, s in enumerate(sums)}))
     latency = here()
     networks = [convolution(), inverted_residual(), convolution(kernel=5)]
-    assert latency.factor("space", networks, sums) == (pytest.approx(1.17), pytest.approx(0.0, abs=1e-9))
+    assert factor(latency, networks, sums) == (pytest.approx(1.17), pytest.approx(0.0, abs=1e-9))
 
     monkeypatch.setattr(latency_module, "profile", fake_profile({i: 1.3 * s for i, s in enumerate(sums)}))
     # What is known is not measured again, after a restart neither; other sums or other networks are.
+    assert factor(latency, networks, sums) == factor(here(), networks, sums)
+    assert factor(here(), networks, sums)[0] == pytest.approx(1.17)
+    assert factor(here(), networks, [2 * one for one in sums])[0] == pytest.approx(0.65)
+    assert factor(here(), networks[::-1], sums)[0] == pytest.approx(1.3)
+
+
+def test_measuring_ends_when_the_median_is_known_well_or_the_budget_is_spent(here, monkeypatch):
+    random = np.random.default_rng(0)
+    parts = [convolution(), inverted_residual(), convolution(kernel=5)]
+    sure, unsure, hopeless = map(signature, parts)
+    figures = {sure: 1.0, unsure: lambda: random.normal(1.0, 0.05), hopeless: lambda: random.normal(1.0, 0.3)}
+    latency = here(rounds=50)
+    monkeypatch.setattr(latency, "_profile", lambda parts, left, progress: rounds_of(figures, left))
+    latency.costs(parts)
+    entries = {text: latency.table.entries[text].measurement() for text in (sure, unsure, hopeless)}
+    assert entries[sure].rounds == latency_module.LEAST_ROUNDS < entries[unsure].rounds < 50 == entries[hopeless].rounds
+    assert entries[unsure].error <= 0.02 < entries[hopeless].error
+    (notice,) = latency.notices
     assert (
-        latency.factor("space", networks, sums)[0] == here().factor("space", networks, sums)[0] == pytest.approx(1.17)
+        notice.startswith("3 modules measured, 2 of them to ± 2.0%, the others to ± ")
+        and "after 50 rounds at most" in notice
     )
-    assert here().factor("space", networks, [2 * one for one in sums])[0] == pytest.approx(0.65)
-    assert here().factor("space", networks[::-1], sums)[0] == pytest.approx(1.3)
+    # A table is complete by the precision that is asked for.
+    assert here(rounds=50)._complete(hopeless) and not here(rounds=60)._complete(hopeless)
+    assert not here(rounds=60, precision=0.001)._complete(unsure)
+
+
+def rounds_of(figures, left):
+    while wanted := [key for key in figures if left(key)]:
+        ones = dict.fromkeys(wanted, 1)
+        drawn = {key: figures[key]() if callable(figures[key]) else figures[key] for key in wanted}
+        yield Round(drawn, ones, {}, ones, ones)
+
+
+@pytest.mark.parametrize(
+    "load, slowdown, says",
+    [(1.0, 1.0, None), (2.0, 1.0, "had the core for 50% of the time"), (1.0, 1.7, "took 1.70 x as long")],
+)
+def test_a_busy_machine_is_told_of(here, monkeypatch, load, slowdown, says):
+    monkeypatch.setattr(latency_module, "profile", fake_profile({0: 1.0}, load, slowdown))
+    latency = here()
+    latency.measure_all([convolution()])
+    busy = [notice for notice in latency.notices if "busy" in notice]
+    assert len(busy) == (says is not None) and all(says in notice for notice in busy)
+
+
+def test_calibration_finds_what_parts_cost_within_networks(here, monkeypatch):
+    """Each part takes more or less within a network than by itself; sums of eight parts tell by how much."""
+    random = np.random.default_rng(1)
+    parts = [convolution(channels, size=size) for channels in (4, 6) for size in (4, 6, 8, 10)]
+    alone = random.uniform(0.5, 2.0, len(parts)).tolist()
+    within = np.array(alone) * random.uniform(1.0, 1.4, len(parts))
+    places = [tuple(np.flatnonzero(random.random(len(parts)) < 0.6)) for _ in range(20)]
+    networks = [Network(convolution(), chosen) for chosen in places]
+    latency = here()
+    for part, cost in zip(parts, alone, strict=True):
+        for _ in range(2):
+            latency.table.add_round(signature(part), part.label, cost, 1)
+    measured = {number: float(within[list(chosen)].sum()) for number, chosen in enumerate(places)}
+    monkeypatch.setattr(latency_module, "profile", fake_profile(measured))
+    assert latency.costs(parts) == alone
+    calibration = latency.calibrate("space", parts, alone, networks)
+    assert calibration.networks == 20 and calibration.error < 0.02
+    # It is kept, and used for the same parts at the same costs alone.
+    costs, factor, error = here().calibrated("space", parts, alone, networks)
+    assert (factor, error) == (1.0, calibration.error) and np.allclose(costs, within, rtol=0.05)
+    assert not np.allclose(alone, within, rtol=0.2)
+    doubled = [2 * cost for cost in alone]
+    assert here().calibrated("space", parts, doubled, networks)[0] == doubled
 
 
 def test_a_factor_weighs_relative_errors_alike():
-    factor, error = fit_factor([1.0, 100.0], [1.1, 90.0])
+    fitted, error = fit_factor([1.0, 100.0], [1.1, 90.0])
     ratios = (1 / 1.1, 100 / 90)
-    assert factor == pytest.approx(sum(ratios) / sum(ratio**2 for ratio in ratios))
-    around = [sum((f * ratio - 1) ** 2 for ratio in ratios) for f in (factor * 0.999, factor, factor * 1.001)]
+    assert fitted == pytest.approx(sum(ratios) / sum(ratio**2 for ratio in ratios))
+    around = [sum((f * ratio - 1) ** 2 for ratio in ratios) for f in (fitted * 0.999, fitted, fitted * 1.001)]
     assert around[1] == min(around)
     assert error == pytest.approx((around[1] / 2) ** 0.5)
 

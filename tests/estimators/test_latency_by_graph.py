@@ -3,7 +3,7 @@
 import nnabla as nn
 import nnabla.functions as F
 import pytest
-from small_parts import convolution, foreign, identity, inverted_residual, parameter, quick
+from small_parts import convolution, factor, foreign, identity, inverted_residual, parameter, quick
 
 from estimators import EstimatorError, Latency, LatencyByGraph, Live, MissingCost, Part
 from estimators import table as tables
@@ -81,11 +81,11 @@ def test_what_a_device_cannot_run_is_named(here):
 
 def test_the_factor_is_kept_apart_from_that_of_modules(here):
     networks, sums = [inverted_residual()], [1.0]
-    here(Latency).factor("space", networks, sums)
-    here().factor("space", networks, [2.0])
+    factor(here(Latency), networks, sums)
+    factor(here(), networks, [2.0])
     kept = tables.read(here().path).calibration
     assert set(kept) == {"space", "space, by graph"}
-    assert here(Latency).factor("space", networks, sums)[0] == kept["space"].factor
+    assert factor(here(Latency), networks, sums)[0] == kept["space"].factor
 
 
 def test_what_a_given_table_lacks_says_which_estimator_measures_it(here, tmp_path):
@@ -102,7 +102,7 @@ def test_live_measures_whole_networks_and_keeps_nothing(here, copies):
     assert 0 < small < large / 3 and len(copies) == 2
     live.costs([convolution(4, size=6)])
     assert len(copies) == 3 and not live.table.entries and not live.path.exists()
-    assert live.factor("space", [], []) == (1.0, 0.0)
+    assert factor(live, [], []) == (1.0, 0.0)
     assert live.description()["estimator"] == "live"
 
 

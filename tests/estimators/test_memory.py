@@ -3,7 +3,7 @@
 import nnabla as nn
 import nnabla.functions as F
 import pytest
-from small_parts import identity, inverted_residual, parameter
+from small_parts import factor, identity, inverted_residual, parameter
 
 from estimators import EstimatorError, Memory, Part
 from estimators.graph import parameters_of
@@ -134,10 +134,10 @@ def test_weights_that_two_parts_share_count_once():
 def test_the_error_is_what_the_bound_exceeds():
     parts = [chain(), inverted_residual()]
     exact = [Memory().exact(part)["total"] for part in parts]
-    assert Memory().factor("space", parts, exact) == (1.0, 0.0)
-    assert Memory().factor("space", parts, [1.1 * total for total in exact]) == (1.0, pytest.approx(0.1))
-    factor, _ = Memory().factor("space", parts, [0.8 * exact[0], exact[1]])
-    assert factor == pytest.approx(1 / 0.8), "a bound that is none is raised"
+    assert factor(Memory(), parts, exact) == (1.0, 0.0)
+    assert factor(Memory(), parts, [1.1 * total for total in exact]) == (1.0, pytest.approx(0.1))
+    raised, _ = factor(Memory(), parts, [0.8 * exact[0], exact[1]])
+    assert raised == pytest.approx(1 / 0.8), "a bound that is none is raised"
 
 
 def test_an_identity_costs_nothing_and_a_wrong_batch_is_refused():

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import time
 
 import pytest
 
@@ -29,8 +30,12 @@ class Machine:
         self.pending = 0.0
 
     def measure(self, modules, rounds=3, **options):
-        wanted = rounds if isinstance(rounds, dict) else dict.fromkeys(modules, rounds)
-        return profile(modules, self.synchronize, wanted, clock=lambda: self.now, **options)
+        """Measure every module in so many rounds, or in as many as its key says."""
+        wanted = dict(rounds) if isinstance(rounds, dict) else dict.fromkeys(modules, rounds)
+        for result in profile(modules, self.synchronize, wanted.get, clock=lambda: self.now, **options):
+            yield result
+            for key in result.milliseconds:
+                wanted[key] -= 1
 
 
 def test_figures_are_milliseconds_of_one_run():
@@ -139,6 +144,39 @@ def test_progress_counts_to_the_end_even_where_something_fails():
     done = [step[0] for step in steps]
     assert done == sorted(done) and done[-1] == 6 and {step[1] for step in steps} == {6}
     assert not math.isnan(sum(done))
+
+
+def test_a_module_is_run_until_it_is_warm():
+    """Eight runs that get quicker and quicker do not count, nor set how many runs make a batch."""
+    machine, seconds = Machine(), iter(0.5**n for n in range(8))
+
+    def module():
+        machine.pending += next(seconds, 0.001)
+
+    (result,) = machine.measure({"a": module}, rounds=1)
+    assert result.milliseconds["a"] == pytest.approx(1.0) and result.runs["a"] == 3
+    assert next(seconds, None) is None
+
+
+def test_a_module_that_never_gets_warm_is_measured_all_the_same():
+    machine, runs = Machine(), []
+
+    def module():
+        runs.append(0.9 ** len(runs))
+        machine.pending += runs[-1]
+
+    (result,) = machine.measure({"a": module}, rounds=1)
+    assert result.runs["a"] == 1 and len(runs) == 21
+
+
+def test_the_load_is_what_passes_beside_the_time_of_the_clock():
+    """This clock sees a quarter of the time, as that of a thread does whose core is taken for the rest."""
+    left = iter([1, 0])
+    (result,) = profile(
+        {"a": lambda: time.sleep(0.002)}, lambda: None, lambda _: next(left), clock=lambda: time.perf_counter() / 4
+    )
+    assert result.loads["a"] == pytest.approx(4.0, rel=0.05)
+    assert result.milliseconds["a"] == pytest.approx(0.5, rel=0.4)
 
 
 def test_a_slower_machine_gives_the_figures_of_the_undisturbed_one():

@@ -53,7 +53,8 @@ def test_the_file_says_what_it_holds(path):
     content = json.loads(path.read_text())
     assert content["unit"] == "ms" and content["device"] == HERE and content["batch"] == 2
     assert content["entries"]["float32: a"] == {
-        "label": "block a", "median": 2.0, "spread": 1.0, "runs": 30, "rounds": [1.0, 3.0, 2.0],
+        "label": "block a", "median": 2.0, "interval": None, "spread": 1.0, "runs": 30, "rounds": [1.0, 3.0, 2.0],
+        "slowdowns": [],
     }  # fmt: skip
 
 
@@ -184,6 +185,20 @@ def test_a_write_adds_to_what_others_wrote_meanwhile(table, path):
     # What was written once is not added again.
     ours.write(path)
     assert tables.read(path).entries == merged.entries
+
+
+def test_slowdowns_go_with_their_rounds(path):
+    ours, theirs = tables.read(path), tables.read(path)
+    for table, first in ((theirs, 1.0), (ours, 3.0)):
+        for number in range(7):
+            table.add_round("float32: new", "block", 2.0, 1, first + number / 10)
+    theirs.write(path)
+    ours.write(path)
+    ours.add_round("float32: new", "block", 2.0, 1, 5.0)
+    ours.write(path)
+    entry = tables.read(path).entries["float32: new"]
+    assert entry.slowdowns == (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6, 5.0)
+    assert entry.measurement().slowdown == 3.0 and entry.measurement().interval == pytest.approx((2 / 1.2, 2 * 1.2))
 
 
 def test_the_reference_of_the_first_process_holds(path):

@@ -19,14 +19,42 @@ def test_a_reading_is_relative_to_the_reference():
     def run():
         now[0] += 0.003
 
-    assert Yardstick(run, 0.001).slowdown(clock=lambda: now[0]) == pytest.approx(3.0)
+    assert Yardstick(run, 0.001, lambda: now[0]).slowdown() == pytest.approx(3.0)
 
 
-def test_the_reference_is_measured_once_and_then_kept(monkeypatch):
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(yardsticks, "REFERENCE_SECONDS", 0.05)
+    monkeypatch.setattr(yardsticks, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_the_reference_is_measured_or_given(cache):
     measured = yardstick(find("cpu")).reference
     assert 1e-6 < measured < 0.1
     assert yardstick(find("cpu"), 0.5).reference == 0.5
+
+
+def test_a_machine_that_is_slow_today_is_known_from_earlier_days(cache):
+    measured = yardstick(find("cpu")).reference
+    (path,) = cache.iterdir()
+    path.write_text(repr(measured / 2))
+    assert yardstick(find("cpu")).reference == measured / 2
+
+
+@pytest.mark.parametrize("known", ["1.0", "1e-9", "fast", ""])
+def test_what_is_slower_or_cannot_be_is_not_believed(cache, known):
+    cache.mkdir()
+    first = yardstick(find("cpu")).reference
+    (path,) = cache.iterdir()
+    path.write_text(known)
+    again = yardstick(find("cpu")).reference
+    assert first / 3 < again < 3 * first and float(path.read_text()) == again
+
+
+def test_without_a_cache_folder_the_measured_one_is_taken(cache):
+    cache.write_text("a file")
+    assert 1e-6 < yardstick(find("cpu")).reference < 0.1
 
 
 def test_latencies_scale_with_the_reference_of_their_table(tmp_path, monkeypatch):
