@@ -1,6 +1,6 @@
 """Predicted against measured figures, as a picture."""
 
-import vl_convert
+from nnas.reports.drawing import picture
 
 
 def scatter_png(points, unit, title):
@@ -21,21 +21,20 @@ def scatter_png(points, unit, title):
     lines = [
         {
             "data": {"values": [{**end, "predicted": share * end["measured"]} for end in ends]},
-            "mark": {"type": "line", "color": "gray", "strokeDash": dash, "strokeWidth": 1, "clip": True},
+            "mark": {"type": "line", "color": "var(--muted)", "strokeDash": dash, "strokeWidth": 1, "clip": True},
             "encoding": {"x": x, "y": y},
         }
         for share, dash in ((1.0, [1, 0]), (0.9, [4, 4]), (1.1, [4, 4]))
     ]
     dots = {
         "data": {"values": points},
-        "mark": {"type": "circle", "size": 60, "opacity": 0.8},
+        "mark": {"type": "circle", "size": 60, "opacity": 0.8, "color": "var(--c0)"},
         "encoding": {"x": x, "y": y},
     }
     specification = {
         "title": {"text": title, "subtitle": "dashed: 10 % above and below", "anchor": "start"},
         "width": 420,
         "height": 420,
-        "background": "white",
         "layer": [*lines, dots],
     }
-    return vl_convert.vegalite_to_png(specification, scale=2)
+    return picture(specification)
