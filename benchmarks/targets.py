@@ -1,4 +1,5 @@
-"""Does objective=absolute land on its target? The default job's search for three latency targets.
+"""Does a search land on its target? The default job's space, for three latency targets, by REINFORCE with
+objective=absolute or, with --command, by another search and the objective of its configuration.
 
 Prints per target, a share of the largest network's latency: the mean cost of 200 architectures that are drawn from the
 probabilities at the end, the predicted and the measured cost of the derived network, each over the target, and the
@@ -30,6 +31,7 @@ def main():
     parser.add_argument("--targets", type=float, nargs="+", default=[0.35, 0.5, 0.7])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, help="of the CPU kernels; all of this process's if not given")
+    parser.add_argument("--command", default="proxyless", help="the configuration of the search")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the configuration")
     options = parser.parse_args()
     if options.quick:
@@ -40,15 +42,17 @@ def main():
         (f"{name}_{target}" + (f"_seed_{seed}" if options.seeds > 1 else ""), value)
         for target in options.targets
         for seed in range(options.seeds)
-        for name, value in found(target, seed, kernels, options.overrides)
+        for name, value in found(options.command, target, seed, kernels, options.overrides)
     ]
     for name, value in lines:
         print(f"{name}: {value:.4f}")
 
 
-def found(target, seed, kernels, overrides):
+def found(command, target, seed, kernels, overrides):
     """Figures of one search."""
-    settings = config.load("proxyless", None, ["objective=absolute", f"bound_fraction={target}", *overrides])
+    own = ["objective=absolute"] if command == "proxyless" else []
+    given = ["space=mobilenet_small", f"bound_fraction={target}", *own, *overrides]
+    settings = config.load(command, None, given)
     nn.set_default_context(find(settings.device.backend).context)
     network, data = config.build(settings.space), config.build(settings.data)
     space = listed(network)
