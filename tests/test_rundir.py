@@ -221,7 +221,7 @@ def test_a_phase_that_starts_anew_keeps_its_new_checkpoints(run):
 
 
 def test_the_names_of_the_files(tmp_path):
-    names = {path.name for key, path in vars(RunFolder(tmp_path)).items() if key != "path"}
+    names = {path.name for key, path in vars(RunFolder(tmp_path)).items() if key not in ("path", "writes")}
     assert names >= {
         "config.yaml",
         "space.json",
