@@ -24,7 +24,7 @@ pytest.importorskip("mpi4py")
 pytestmark = pytest.mark.skipif(not MPIRUN.exists(), reason="mpirun is not installed")
 
 
-def mpirun(*parts, cwd, limit=120):
+def mpirun(*parts, cwd, limit=400):
     """parts: (number of processes, argument, ...), for each program."""
     command = [str(MPIRUN), "--oversubscribe", "--bind-to", "none"]
     for number, *arguments in parts:
