@@ -191,11 +191,12 @@ def test_a_folder_of_no_run_and_odd_files_are_refused(tmp_path, capsys):
     assert "do not hold what a report needs" in capsys.readouterr().err
 
 
-def test_a_report_that_fails_does_not_end_a_run(monkeypatch):
+@pytest.mark.parametrize("error", [NnasError, OSError, UnboundLocalError])
+def test_a_report_that_fails_does_not_end_a_run(monkeypatch, error):
     said = []
 
     def fail(path):
-        raise NnasError("no charts here")
+        raise error("no charts here")
 
     monkeypatch.setattr(shipping, "write_report", fail)
     shipping._report(SimpleNamespace(terminal=SimpleNamespace(warn=said.append)), SimpleNamespace(path="run"))
