@@ -113,6 +113,34 @@ def test_interrupted_and_restored_is_as_if_nothing_had_happened(make, network, t
         assert other.searcher.best() == whole.searcher.best()
 
 
+@pytest.mark.parametrize("make", SEARCHERS[::2])
+def test_samples_are_all_that_was_judged_in_an_epoch(make, monkeypatch):
+    """Also in one that was interrupted; with the accuracy that was judged and the cost of the choices."""
+    search, space, one = make_search(make, nested())
+    asked, judge = [], Supernet.accuracy
+    monkeypatch.setattr(Supernet, "accuracy", lambda *given: asked.append((given[1], judge(*given))) or asked[-1][1])
+    for progress in search:
+        if progress.step == 2 and progress.phase == "search":
+            other, _, _ = make_search(make, nested())
+            other.restore(search.state())
+            assert other.samples == search.samples and len(other.samples["accuracy"]) == 3
+        if not progress.record:
+            continue
+        if progress.phase == "warmup":
+            assert search.samples is None and asked == []
+            continue
+        samples = search.samples
+        assert len(asked) == 3 * (progress.steps // 2) and samples["accuracy"] == [round(two, 6) for _, two in asked]
+        for numbers, cost, (choices, _) in zip(samples["choices"], samples["cost"]["macs"], asked, strict=True):
+            named = {
+                decision.name: decision.options[number]
+                for decision, number in zip(space.decisions, numbers, strict=True)
+                if number is not None
+            }
+            assert named == choices and cost == pytest.approx(one.costs.cost(choices), rel=1e-5)
+        asked.clear()
+
+
 @pytest.mark.parametrize("make", MIXING)
 def test_a_search_on_mixtures_resumes_in_the_same_bytes(make, tmp_path):
     """On cells, in the middle of an epoch of its search."""

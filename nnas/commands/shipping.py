@@ -140,7 +140,7 @@ def _report(session, run):
     """Write the report; what fails in it is no reason for a run to end."""
     try:
         page = write_report(run.path)
-    except (NnasError, OSError) as error:
+    except Exception as error:  # whatever it is: the run has its results
         again = f"nnas report run_dir={run.path}"
         session.terminal.warn(f"no report was written: {one_line(error)}; {again} makes it again")
     else:

@@ -5,6 +5,7 @@ from files is data in these specifications, never the name of a field.
 """
 
 from nnas.reports.records import blocks, front
+from nnas.reports.words import large
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 COLOURS = [f"var(--c{number})" for number in range(10)]
@@ -39,7 +40,8 @@ def series(values, x_title, y_title, y_format=None, bound=None, unit="", zero=Fa
     colour = field("series", "nominal", None, scale={"domain": names, "range": COLOURS[: len(names)]})
     colour["title"] = None
     axis = {"tickCount": 5, **({"format": y_format} if y_format else {})}
-    x = field("epoch", title=x_title, axis={"tickMinStep": 1, "grid": False}, scale={"nice": False})
+    epochs = sorted({one["epoch"] for one in values})
+    x = field("epoch", title=x_title, axis=_epoch_axis(epochs), scale={"nice": False})
     y = field("value", title=y_title, axis=axis, scale={"zero": zero})
     shown = tooltip(
         ("series", "nominal", "what", None),
@@ -58,7 +60,10 @@ def series(values, x_title, y_title, y_format=None, bound=None, unit="", zero=Fa
             ],
             "encoding": {
                 "color": colour,
-                "opacity": {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0},
+                "opacity": {
+                    "condition": {"param": "hover", "empty": False, "value": 1},
+                    "value": int(len(epochs) == 1),
+                },
                 "tooltip": shown,
             },
         },
@@ -66,8 +71,13 @@ def series(values, x_title, y_title, y_format=None, bound=None, unit="", zero=Fa
     for layer in layers:
         layer["encoding"] |= {"x": x, "y": y}
     if bound is not None:
-        layers += _rule("y", bound, f"bound {bound:.4g} {unit}".strip(), y_title)
+        layers += _rule("y", bound, f"bound {large(bound, unit)}", y_title)
     return chart(values, layer=layers)
+
+
+def _epoch_axis(epochs):
+    """Of whole numbers; where epochs are few Vega would put fractions between them."""
+    return {"grid": False, **({"values": epochs} if len(epochs) <= 4 else {})}
 
 
 def _rule(axis, value, text, title):
@@ -157,7 +167,8 @@ def probabilities(run):
                 zip(decision["options"], record["probabilities"][decision["name"]], strict=True)
             )
         ]
-        x = field("epoch", scale={"nice": False}, axis={"tickCount": 3, "tickMinStep": 1, "grid": False})
+        axis = _epoch_axis([record["epoch"] for record in records]) | {"tickCount": 3}
+        x = field("epoch", scale={"nice": False}, axis=axis)
         y = field("probability", scale={"domain": [0, 1]}, axis={"tickCount": 2, "format": "%"}, stack="zero")
         x["title"] = y["title"] = None
         encoding = {
@@ -275,7 +286,7 @@ def seen(run, architectures, name):
     ]
     bound = bound_of(run, name)
     if bound is not None:
-        layers += _rule("x", bound, f"bound {bound:.4g}", x["title"])
+        layers += _rule("x", bound, f"bound {large(bound, unit)}", x["title"])
     return chart(values, height=300, layer=layers)
 
 

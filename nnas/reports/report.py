@@ -46,7 +46,7 @@ def _pictures(run):
                 "Grey: what every architecture has."
             )
             if costs.unit != "bytes":  # a peak of memory is no sum of blocks
-                found[f"architecture_{name}"] = (
+                found[f"architecture_{plain(name)}"] = (
                     f"The architecture by {name}",
                     note,
                     charts.architecture(run, name),
@@ -71,7 +71,7 @@ def _pictures(run):
             )
             if len(architectures) > charts.MOST_POINTS:
                 note += f" Shown are the {charts.MOST_POINTS} that were judged most often."
-            found[f"seen_{name}"] = (
+            found[f"seen_{plain(name)}"] = (
                 f"All architectures seen, by {name}",
                 note,
                 charts.seen(run, architectures, name),

@@ -53,7 +53,7 @@ def result(run):
 
 
 def plain(text):
-    """A name for a file."""
+    """A name for a file, of letters and digits alone whatever the text holds."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 

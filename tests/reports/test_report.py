@@ -73,21 +73,27 @@ def write_run(path, name="plain", summary=None, seed=3, **changes):
             "baseline": 0.5,
             "validation_error": 0.5,
             "expected_cost": {"latency": 3.0},
-            "best_cost": {"latency": 2.75},
+            "best_cost": {"latency": 2.75, name: 2.0},
             "probabilities": {one: [1 - epoch / 4, epoch / 4] for one in options},
         }
         for epoch in (1, 2, 3)
     ]
     records += [{"phase": "train", "epoch": 1, "seconds": 1.0, "loss": 1.0, "error": 0.3}]
+    other = {} if name == "plain" else {name: [1.0]}
     samples = [
-        {"epoch": 1, "accuracy": [0.5, 0.25], "cost": {"latency": [2.75, 5.5]}, "choices": [[1, 1, 1], [0, None, 0]]},
-        {"epoch": 2, "accuracy": [0.75], "cost": {"latency": [2.75]}, "choices": [[1, 1, 1]]},
+        {
+            "epoch": 1,
+            "accuracy": [0.5, 0.25],
+            "cost": {"latency": [2.75, 5.5], **{key: 2 * value for key, value in other.items()}},
+            "choices": [[1, 1, 1], [0, None, 0]],
+        },
+        {"epoch": 2, "accuracy": [0.75], "cost": {"latency": [2.75], **other}, "choices": [[1, 1, 1]]},
     ]
     config = {"command": "search", "seed": seed, "space": {"name": name}, "searcher": {"_target_": "some.Searcher"}}
     files = {
         "config.yaml": yaml.safe_dump({**config, **changes}),
         "space.json": json.dumps({"name": name, "decisions": decisions}),
-        "costs.json": json.dumps({"latency": costs.to_json()}),
+        "costs.json": json.dumps({"latency": costs.to_json(), **({name: costs.to_json()} if name != "plain" else {})}),
         "metrics.jsonl": "".join(json.dumps(one) + "\n" for one in records),
         "samples.jsonl": "".join(json.dumps(one) + "\n" for one in samples),
         "summary.json": json.dumps(summary),
@@ -119,6 +125,18 @@ def test_the_blocks_add_up_to_what_was_predicted(run):
         ("last", "skip", 0.0),
     ]
     assert found[3]["others"] == {"k3": 1.5} and found[4]["others"] == {"k3": 4.0}
+
+
+def test_an_option_in_several_pieces_is_no_option_that_costs_nothing():
+    when = (("first", "deep"),)
+    pieces = [
+        Term((("first", "plain"),), 1.0, "s: first = plain"),
+        *terms("s")[2:5],
+        Term(when, 3.0, "s: first = deep"),
+    ]
+    run = SimpleNamespace(costs={"latency": Costs("ms", tuple(pieces))}, architecture=Architecture("s", CHOICES, {}))
+    found = [(row["block"], row["option"], row["cost"]) for row in blocks(run, "latency")]
+    assert found == [("before inner", "", 0.25), ("inner", "k5", 2.0), ("first", "deep", 3.0)]
 
 
 def test_what_was_judged_twice_counts_as_its_mean(run):
@@ -157,12 +175,13 @@ def test_the_page_in_a_browser(run, tmp_path):
     hostile = write_run(tmp_path / "hostile", HOSTILE)
     write_report(hostile)
     assert "<script" not in (hostile / "report.md").read_text()
+    assert not [path for path in tmp_path.rglob("*.png") if path.parent != hostile / "report"]
     drawn = "document.querySelectorAll('[data-chart] svg').length"
     with chromium(tmp_path / "profile") as browser:
         for path, width, scheme in ((run, 1280, "light"), (hostile, 390, "dark")):
             browser.open(path / "report.html", width, 900, scheme)
             browser.wait(f"{drawn} == document.querySelectorAll('[data-chart]').length")
-            assert browser.run(f"return {drawn}") == 10
+            assert browser.run(f"return {drawn}") == (10 if path == run else 13)
             assert browser.errors() == []
             assert browser.run("return document.documentElement.scrollWidth") <= width
             assert not browser.run("return window.hacked || 0")
@@ -191,11 +210,12 @@ def test_a_folder_of_no_run_and_odd_files_are_refused(tmp_path, capsys):
     assert "do not hold what a report needs" in capsys.readouterr().err
 
 
-def test_a_report_that_fails_does_not_end_a_run(monkeypatch):
+@pytest.mark.parametrize("error", [NnasError, OSError, UnboundLocalError])
+def test_a_report_that_fails_does_not_end_a_run(monkeypatch, error):
     said = []
 
     def fail(path):
-        raise NnasError("no charts here")
+        raise error("no charts here")
 
     monkeypatch.setattr(shipping, "write_report", fail)
     shipping._report(SimpleNamespace(terminal=SimpleNamespace(warn=said.append)), SimpleNamespace(path="run"))
