@@ -289,5 +289,5 @@ def test_the_weights_step_gives_no_gradient_to_gates(random):
     supernet.training.loss.backward()
     assert all(gate.grad.zeroing for gate in gates.values())
     assert all(not parameter.grad.zeroing for parameter in supernet.trained.values())
-    supernet.differentiate({}, (images, labels))
+    supernet.differentiate({}, images, labels)
     assert any(gate.g.any() for gate in gates.values())

@@ -230,7 +230,9 @@ def test_alphas_that_are_not_finite_end_the_search():
 def test_wrong_values_and_objectives_are_named():
     with pytest.raises(NnasError, match=r"searcher\.paths='tow': possible are full, two, did you mean 'two'"):
         searching(paths="tow")
-    with pytest.raises(NnasError, match="does not take the objective RewardMin; .*linear_penalty, log_product"):
+    with pytest.raises(
+        NnasError, match="does not take the objective RewardMin; .*linear_penalty, absolute_penalty, log_product"
+    ):
         searching(objective=RewardMin())
     with pytest.raises(NnasError, match="take objective=linear_penalty"):
         searching(constraints=[Constraint("latency", FREE, 0.9)], objective=LogProduct())

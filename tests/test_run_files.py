@@ -156,8 +156,8 @@ def stages(whole, home):
         with pytest.MonkeyPatch.context() as patch:
             original = rundir.RunFolder.append
 
-            def append(self, record, original=original, phase=phase):
-                original(self, record)
+            def append(self, record, samples=None, original=original, phase=phase):
+                original(self, record, samples)
                 self.ended = record["phase"] == phase
 
             saved = rundir.RunFolder.save_checkpoint

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +185,8 @@ def test_a_measured_table_goes_out_and_comes_back(home, form):
     done = call(["profile", *TINY, "device=cpu", "estimator.rounds=2"])
     assert done.status == 0, done.err
     (path,) = Path("latency_tables").iterdir()
-    entries = tables.read(path).entries
+    # What the formats of others have no place for are the slowdowns.
+    entries = {text: replace(entry, slowdowns=()) for text, entry in tables.read(path).entries.items()}
     done = call(["export_table", f"table={path}", "target=out", f"format={form}"])
     assert done.status == 0, done.err
     # The parts before the first block and behind the last are two layers each, for which the YAML has no key.
