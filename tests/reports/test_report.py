@@ -222,7 +222,7 @@ def test_a_report_that_fails_does_not_end_a_run(monkeypatch, error):
     assert said == ["no report was written: no charts here; nnas report run_dir=run makes it again"]
 
 
-def test_it_takes_about_two_seconds_at_most(run):
+def test_it_takes_seconds(run):
     start = time.process_time()
     write_report(run)
-    assert time.process_time() - start < 4  # of CPU, on a slow machine
+    assert time.process_time() - start < 6  # of CPU; 2.5 where other work slows the machine down
