@@ -8,11 +8,26 @@ import numpy as np
 import pytest
 import tiny
 
+from nnas.commands import shipping
 from nnas.deciders import Fixed
 from nnas.kernels.loading import load
 from nnas.layers import Outputs, affine, conv_bn, global_average_pooling
 from nnas.spaces.mobilenet import MobileNet
 from nnas.updates import set_parameters
+
+
+@pytest.fixture(autouse=True)
+def quick_reports(request, monkeypatch):
+    """Empty reports, but in the tests of reports and of what is made once a module: a real one takes two seconds."""
+    if "reports" not in request.path.parts:
+        monkeypatch.setattr(shipping, "write_report", _empty_report)
+
+
+def _empty_report(path):
+    (path / "report").mkdir(exist_ok=True)
+    for name in ("report.html", "report.md"):
+        (path / name).touch()
+    return path / "report.html"
 
 
 @pytest.fixture(autouse=True)
