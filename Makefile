@@ -41,5 +41,5 @@ $(STAMP): setup.py pyproject.toml constraints.txt Makefile
 	  echo "making .venv with $$found"; \
 	  "$$found" -m venv --clear .venv; \
 	}
-	$(PYTHON) -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev,docs,fast,mpi,multirun,onnx,tensorboard]'
+	$(PYTHON) -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev,docs,fast,mpi,onnx,tensorboard]'
 	@touch $@

@@ -24,7 +24,6 @@ setup(
     package_dir={"nnas.conf": "conf"},
     package_data={package: ["*.yaml"] for package in CONFIGS},
     install_requires=[
-        "altair>=5.5",
         "nnabla>=1.39,<1.40",
         "numpy>=1.23,<2",
         "hydra-core>=1.3,<1.4",
@@ -50,10 +49,9 @@ setup(
         # onnx 1.18 needs a newer protobuf than nnabla takes.
         "onnx": ["onnx>=1.16.2,<1.18", "onnxruntime>=1.19"],
         "fast": ["numba>=0.60", "scipy>=1.11", "threadpoolctl>=3"],
-        "multirun": ["hydra-joblib-launcher>=1.2"],
         "tensorboard": ["tensorboardX>=2.6"],
-        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"],
-        "dev": ["pytest>=8", "hypothesis>=6", "ruff>=0.6", "matplotlib>=3.7"],
+        "docs": ["mkdocs-material>=9.5"],
+        "dev": ["altair>=5.5", "pytest>=8", "hypothesis>=6", "ruff>=0.6", "matplotlib>=3.7"],
     },
     entry_points={"console_scripts": ["nnas=nnas.__main__:command_line"]},
 )

@@ -1,11 +1,10 @@
 """What every estimator offers: a cost for each part of a graph, and the way from parts to whole networks."""
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from statistics import median
 
-from estimators.statistics import median_interval, spread
+from estimators.statistics import half_width, median_interval, spread
 
 # Of a slowdown that is taken out of a figure, the share by which the figure may be wrong. On a shared machine, modules
 # measured at a slowdown of 1.55 and of 2.14 differed by 9 % (median).
@@ -78,10 +77,7 @@ class Measurement:
     @property
     def error(self):
         """Half the interval, relative to the median; infinite where there is none."""
-        if self.interval is None:
-            return math.inf
-        low, high = self.interval
-        return (high - low) / 2 / self.median
+        return half_width(self.interval, self.median)
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,8 @@ class Latency(Estimator):
             )
         if lacking:
             self._measure_lacking(lacking, progress)
-        medians = {
-            text: self.table.entries[text].measurement().median for found in pieces_of_parts for text, _ in found
-        }
+        texts = {text for found in pieces_of_parts for text, _ in found}
+        medians = {text: self.table.entries[text].measurement().median for text in texts}
         return [sum((medians[text] for text, _ in found), 0.0) for found in pieces_of_parts]
 
     def coverage(self, parts):

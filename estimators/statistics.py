@@ -28,10 +28,14 @@ def median_interval(figures):
     return ordered[outside - 1], ordered[-outside]
 
 
+def half_width(interval, middle):
+    """Half an interval, relative to a figure in it; infinite where there is no interval."""
+    return inf if interval is None else (interval[1] - interval[0]) / 2 / middle
+
+
 def scatter(figures):
-    """Half the interval of their median, relative to it; infinite where the figures are too few to tell."""
-    interval = median_interval(figures)
-    return inf if interval is None else (interval[1] - interval[0]) / 2 / median(figures)
+    """The half_width of the interval of their median."""
+    return half_width(median_interval(figures), median(figures))
 
 
 @cache

@@ -16,6 +16,7 @@ import numpy as np
 from nnabla import communicators as nnabla_communicators
 
 from nnas.errors import NnasError, one_line
+from nnas.files import leaves
 
 # How many processes a launcher has started, and which of them this is.
 LAUNCHERS = {
@@ -189,7 +190,7 @@ class Mpi(Alone):
             return
         keys = ""
         if all(isinstance(value, dict) for value in values):
-            found = [dict(_leaves(value)) for value in values]
+            found = [dict(leaves(value)) for value in values]
             other = found[int(wrong[0])]
             key = next(key for key in sorted(other.keys() | found[0].keys()) if other.get(key) != found[0].get(key))
             keys = f" in {key} ({found[0].get(key)} in process 0, {other.get(key)} in process {wrong[0]})"
@@ -286,11 +287,3 @@ def _end_all_with_this_one(world):
         world.Abort(1)
 
     sys.excepthook = end
-
-
-def _leaves(value, key=""):
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _leaves(item, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

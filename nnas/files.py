@@ -232,3 +232,12 @@ def _within(value, depth=0):
         yield from value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _within(item, depth + 1)
+
+
+def leaves(value, key=""):
+    """(key, value) of what nested dictionaries hold; before a key stand those of dictionaries around it, with dots."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from leaves(item, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

@@ -29,7 +29,11 @@ def price(network, space, estimator, progress=None):
     estimator: an object as estimators.base.Estimator describes it. progress: a function of (done, total, text).
     """
     parts = cut(network, space, estimator.batch)
-    costs = estimator.costs(parts, progress, space.name)
+    return calibrated(network, space, parts, estimator.costs(parts, progress, space.name), estimator, progress)
+
+
+def calibrated(network, space, parts, costs, estimator, progress=None):
+    """The Costs of a space whose parts, in the order of `cut`, cost so much by themselves; see price."""
     networks = random_networks(network, space, parts, estimator.batch, CALIBRATION_NETWORKS, "factor")
     costs, factor, error = estimator.calibrated(space.name, parts, costs, networks, progress)
     terms = tuple(Term(part.when, cost, part.label) for part, cost in zip(parts, costs, strict=True))

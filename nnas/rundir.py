@@ -13,6 +13,7 @@ from nnas import checkpoint
 from nnas.errors import NnasError
 from nnas.files import (
     append_text,
+    leaves,
     leftovers,
     parse_json,
     read_bytes,
@@ -220,10 +221,10 @@ def _grown(run, config, growing):
     """The phases of what has grown, as it may, since the configuration in a folder; an error where another thing
     differs."""
     before = read_yaml(run.config, "the configuration of a run")
-    old, new = dict(_leaves(before)), dict(_leaves(config))
+    old, new = dict(leaves(before)), dict(leaves(config))
     phases, different = set(), []
     for key in sorted(old.keys() | new.keys()):
-        if old.get(key, _leaves) == new.get(key, _leaves):
+        if old.get(key, leaves) == new.get(key, leaves):
             continue
         if key in growing and _grows(old.get(key), new.get(key)):
             phases.add(growing[key])
@@ -251,7 +252,7 @@ def _grows(old, new):
 def _check_inputs(run, inputs):
     if not run.inputs.exists():
         return
-    before, now = dict(_leaves(read_json(run.inputs, "a record of what a run reads"))), dict(_leaves(inputs))
+    before, now = dict(leaves(read_json(run.inputs, "a record of what a run reads"))), dict(leaves(inputs))
     different = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if different:
         key = different[0]
@@ -267,11 +268,3 @@ def _is_record(record):
         and isinstance(record.get("phase"), str)
         and all(type(record.get(key, 0)) in (int, float) for key in ("seconds", "validation_accuracy"))
     )
-
-
-def _leaves(value, key=""):
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _leaves(item, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 
 import nnabla as nn
@@ -24,7 +25,7 @@ class Supernet:
 
     gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none. mixture_batch:
     the samples of that graph; None: validation_batch. mixes: whether that sum is what is trained, instead of a path.
-    looks_ahead: whether there is a fourth graph, in which weights and gates both have gradients.
+    looks_ahead: whether the third graph is `ahead` instead, in which weights and gates both have gradients.
     """
 
     def __init__(
@@ -42,9 +43,9 @@ class Supernet:
         looks_ahead=False,
     ):
         self._decide = Sampled()
-        # The weights' step needs no gradients of the gates.
-        fixed = {name: gate.get_unlinked_variable(need_grad=False) for name, gate in (gates or {}).items()}
-        trained = Mixture(fixed) if mixes else self._decide
+        trained = self._decide
+        if mixes:  # the weights' step needs no gradients of the gates
+            trained = Mixture({name: gate.get_unlinked_variable(need_grad=False) for name, gate in gates.items()})
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
@@ -56,7 +57,7 @@ class Supernet:
             self.gates = gates
             if looks_ahead:
                 self.ahead = ClassifierGraph(network, Mixture(gates), evaluation, task, micro_batch)
-            if gates is not None:
+            elif gates is not None:
                 self._mix = Mixture(gates)
                 with nn.no_grad():  # for the weights, which are taken from the scope all the same
                     self._mixture = ClassifierGraph(
@@ -304,15 +305,15 @@ class Search(EpochLoop):
         """All architectures of one update are judged on the same samples."""
         random = generator(self._seed, "validation", epoch, step)
         images, labels = _drawn(self._learnt_from, self._validation_batch, random)
-
-        def ahead(images, labels):
-            # One micro-batch of each split, over the one graph of all three passes.
-            part = slice(self._micro_batch)
-            rate = self._update.learning_rate(*self._done(epoch, step))
-            drawn = _drawn(self._training, self._micro_batch, generator(self._seed, "ahead", epoch, step))
-            return self._ahead(drawn, (images[part], labels[part]), rate)
-
+        ahead = partial(self._look_ahead, epoch, step)
         return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator, ahead)
+
+    def _look_ahead(self, epoch, step, images, labels):
+        """On one micro-batch of each split, over the one graph of all three passes."""
+        part = slice(self._micro_batch)
+        rate = self._update.learning_rate(*self._done(epoch, step))
+        drawn = _drawn(self._training, self._micro_batch, generator(self._seed, "ahead", epoch, step))
+        return self._ahead(drawn, (images[part], labels[part]), rate)
 
     def _cost(self, choices):
         """What an architecture takes, by the first constraint: latency where that is one."""

@@ -167,16 +167,20 @@ class Space:
             is_in = np.array([[edge in subset for edge in node.edges] for subset in node.subsets], float)
             together = is_in.T @ (of_subsets[:, None] * is_in)  # the probability that two edges are both kept
             kept = np.diag(together)
-            pairs = list(zip(node.edges, kept, strict=True))
-            of_options = {edge: self._kept(self._legal[edge], probabilities) for edge in node.edges}
-            within = [self._slopes_when_kept(edge, slopes) @ of_options[edge] for edge in node.edges]
+            slopes_kept = [self._slopes_when_kept(edge, slopes) for edge in node.edges]
+            within = [
+                slope @ self._kept(self._legal[edge], probabilities)
+                for edge, slope in zip(node.edges, slopes_kept, strict=True)
+            ]
             # The odds of an edge are those of being kept to those of being dropped.
             by_odds = (together - np.outer(kept, kept)) @ np.array(within)
-            for (edge, share), by_log_odds in zip(pairs, by_odds, strict=True):
+            for edge, share, slope, mean, by_log_odds in zip(
+                node.edges, kept, slopes_kept, within, by_odds, strict=True
+            ):
                 places, given = self._places[edge], np.asarray(probabilities[edge], float)
                 total = max(float(given[places].sum()), SMALLEST)
-                slope, gradient = self._slopes_when_kept(edge, slopes), np.zeros_like(given)
-                gradient[places] = share * (slope - slope @ of_options[edge]) / total
+                gradient = np.zeros_like(given)
+                gradient[places] = share * (slope - mean) / total
                 if len(places) < len(given):
                     gradient[places] += by_log_odds / total
                     dropped = np.setdiff1d(np.arange(len(given)), places)

@@ -79,6 +79,7 @@ def test_a_loss_and_an_estimator_and_then_a_search_elsewhere_that_begins_with_it
     assert run_command(command) == 0, capsys.readouterr().err
     summary = json.loads(Path("phone/summary.json").read_text())
     assert summary["measured_latency"] is None and "warm start: weights and probabilities" in capsys.readouterr().out
+    assert run_command(["report", "run_dir=phone"]) == 0
     assert "a phone" in Path("phone/report.md").read_text()
 
 

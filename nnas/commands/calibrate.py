@@ -10,7 +10,7 @@ from estimators.validation import agreement
 from nnas.commands.settings import built
 from nnas.errors import NnasError, check_positive_integer
 from nnas.files import write_bytes, write_json, write_text
-from nnas.pricing import cut, random_networks
+from nnas.pricing import calibrated, cut, random_networks
 from nnas.reports.scatter import scatter_png
 from nnas.rundir import new_path
 from nnas.terminal import calibration_text, validation_text
@@ -34,9 +34,10 @@ def calibrate(config, session):
 def validate(config, session):
     """Measure fresh networks twice, and tell how far predictions are from that."""
     estimator = _latency(config)
-    costs = session.price(estimator)
     parts = cut(session.network, session.space, estimator.batch)
-    alone = estimator.costs(parts, space_name=session.space.name)
+    with session.telling(estimator):
+        alone = estimator.costs(parts, session.terminal.progress, session.space.name)
+        costs = calibrated(session.network, session.space, parts, alone, estimator, session.terminal.progress)
     networks = _drawn(config, session, parts, estimator.batch, "validate", 2)
     # Both measurements of a network are interleaved with those of all others: their difference is noise alone.
     with session.telling(estimator):

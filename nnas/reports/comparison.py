@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from nnas.errors import NnasError, check_number
-from nnas.files import write_bytes, write_text
+from nnas.files import leaves, write_bytes, write_text
 from nnas.reports import charts
 from nnas.reports.drawing import picture
 from nnas.reports.page import Page, table
@@ -59,7 +59,7 @@ def read_point(path):
         split = {key: data.get(key) for key in ("kind", "digest", "split_seed", "samples")}
         return Point(
             path=Path(path),
-            settings=dict(_flat(run.config)),
+            settings={key: str(value) for key, value in leaves(run.config)},
             accuracy=float(run.summary["test_accuracy"]),
             latency=float(measured["median"] if measured else predicted["predicted"]),
             measured=bool(measured),
@@ -69,14 +69,6 @@ def read_point(path):
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NnasError(f"{path}: its files do not hold what a comparison needs ({error!r})") from error
-
-
-def _flat(value, name=""):
-    if isinstance(value, dict):
-        for inner, one in value.items():
-            yield from _flat(one, f"{name}.{inner}" if name else str(inner))
-    else:
-        yield name, str(value)
 
 
 def hypervolume(points, reference):

@@ -1,5 +1,6 @@
 """Predicted against measured figures, as a picture."""
 
+from nnas.reports import charts
 from nnas.reports.drawing import picture
 
 
@@ -9,26 +10,19 @@ def scatter_png(points, unit, title):
     margin = 0.05 * (high - low) or 0.05 * high
     ends = [{"measured": low - margin}, {"measured": high + margin}]
 
-    def axis(key, kind):
-        return {
-            "field": key,
-            "type": "quantitative",
-            "title": f"{kind}, {unit}",
-            "scale": {"domain": [end["measured"] for end in ends], "nice": False},
-        }
-
-    x, y = axis("measured", "measured"), axis("predicted", "predicted")
+    scale = {"domain": [end["measured"] for end in ends], "nice": False}
+    x, y = (charts.field(key, title=f"{key}, {unit}", scale=scale) for key in ("measured", "predicted"))
     lines = [
         {
             "data": {"values": [{**end, "predicted": share * end["measured"]} for end in ends]},
-            "mark": {"type": "line", "color": "var(--muted)", "strokeDash": dash, "strokeWidth": 1, "clip": True},
+            "mark": {"type": "line", "color": charts.MUTED, "strokeDash": dash, "strokeWidth": 1, "clip": True},
             "encoding": {"x": x, "y": y},
         }
         for share, dash in ((1.0, [1, 0]), (0.9, [4, 4]), (1.1, [4, 4]))
     ]
     dots = {
         "data": {"values": points},
-        "mark": {"type": "circle", "size": 60, "opacity": 0.8, "color": "var(--c0)"},
+        "mark": {"type": "circle", "size": 60, "opacity": 0.8, "color": charts.ACCENT},
         "encoding": {"x": x, "y": y},
     }
     specification = {

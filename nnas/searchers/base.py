@@ -34,6 +34,8 @@ class Searcher(ABC):
     split = "validation"
     # A share of 1/channel_share of the channels of a node's edges passes through its operators, the rest by them.
     channel_share = 1
+    # How many updates there will be; see `plan`.
+    planned = 1
 
     def __init__(self, space, constraints, objective, communicator, seed):
         self.check_objective(objective)
@@ -68,8 +70,9 @@ class Searcher(ABC):
         self.judged.append((choices, accuracy))
         return self.objective(accuracy, self.costs(choices), self.constraints)
 
-    def plan(self, updates):  # noqa: B027, since few need it
-        """Learn, before the first, of how many updates there will be."""
+    def plan(self, updates):
+        """Learn, before the first, of how many updates there will be: `planned`, 1 at least."""
+        self.planned = max(updates, 1)
 
     @abstractmethod
     def sample(self):
@@ -115,7 +118,9 @@ class AlphaSearcher(Searcher):
 
     def __init__(self, space, constraints, objective, make_solver, communicator, seed):
         super().__init__(space, constraints, objective, communicator, seed)
-        self._alphas = self._made_alphas()
+        self._alphas = {name: nn.Variable((size,), need_grad=True) for name, size in self._sizes().items()}
+        for alpha in self._alphas.values():
+            alpha.d = 0
         self._solver = built_solver(make_solver)
         self._solver.set_parameters(self._alphas)
         self._updates = 0
@@ -139,11 +144,7 @@ class AlphaSearcher(Searcher):
         """What tells where the search stands: expected costs, of legal architectures, the mean entropy of the decisions
         in [0, 1], and the probabilities, in the order of the options."""
         named = self._named(self.space.marginals(self._probabilities))
-        entropies = [
-            float(-(p * self._log_probabilities[name]).sum() / np.log(len(p)))
-            for name, p in self._probabilities.items()
-            if len(p) > 1
-        ]
+        entropies = [self._entropy(name) for name, p in self._probabilities.items() if len(p) > 1]
         return {
             "entropy": float(np.mean(entropies)) if entropies else 0.0,
             "expected_cost": {one.name: one.costs.expected(named) for one in self.constraints},
@@ -172,13 +173,14 @@ class AlphaSearcher(Searcher):
             alpha.d = state["alphas"][name]
         self._take_log_probabilities()
 
-    def _made_alphas(self):
-        found = {
-            decision.name: nn.Variable((len(decision.options),), need_grad=True) for decision in self.space.decisions
-        }
-        for alpha in found.values():
-            alpha.d = 0
-        return found
+    def _sizes(self):
+        """{decision: how many alphas it has}."""
+        return {decision.name: len(decision.options) for decision in self.space.decisions}
+
+    def _entropy(self, name):
+        """Of a decision, in [0, 1]; 0 where there is nothing to choose."""
+        p = self._probabilities[name]
+        return float(-(p * self._log_probabilities[name]).sum() / np.log(len(p))) if len(p) > 1 else 0.0
 
     def _most_probable(self, log_probabilities):
         return most_probable(self.space, self._named(log_probabilities), self.constraints, self.objective.lowest)
@@ -264,11 +266,8 @@ class MixtureSearcher(GradientSearcher):
     def figures(self):
         """Those of all searchers with alphas; the entropy of each decision in [0, 1]; and which share of the edges and
         decisions would choose to skip, or nothing at all."""
-        entropies, chosen = {}, []
-        for decision in self.space.decisions:
-            logs, p = self._log_probabilities[decision.name], self._probabilities[decision.name]
-            entropies[decision.name] = float(-(p * logs).sum() / np.log(len(p))) if len(p) > 1 else 0.0
-            chosen.append(decision.options[int(p.argmax())])
+        entropies = {one.name: self._entropy(one.name) for one in self.space.decisions}
+        chosen = [one.options[int(self._probabilities[one.name].argmax())] for one in self.space.decisions]
         shares = {name: float(np.mean([one in options for one in chosen])) for name, options in WATCHED.items()}
         return {**super().figures(), "entropies": entropies, **shares}
 

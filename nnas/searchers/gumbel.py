@@ -30,15 +30,11 @@ class Gumbel(MixtureSearcher):
         self._first = check_number("searcher.temperature", temperature, 0, open_below=True)
         self._last = check_number("searcher.last_temperature", last_temperature, 0, open_below=True)
         self._hard = hard
-        self._planned = 1
-
-    def plan(self, updates):
-        self._planned = max(updates, 1)
 
     @property
     def temperature(self):
         """Of the next draw."""
-        done = min(self._updates / max(self._planned - 1, 1), 1.0)
+        done = min(self._updates / max(self.planned - 1, 1), 1.0)
         return self._first * (self._last / self._first) ** done
 
     def weigh(self):
@@ -46,8 +42,7 @@ class Gumbel(MixtureSearcher):
         for name, logs in self._log_probabilities.items():
             noisy = (logs + self.generator.gumbel(size=len(logs))) / self.temperature
             weights[name] = np.exp(noisy - np.logaddexp.reduce(noisy))
-        hard = {name: np.eye(len(z))[z.argmax()] for name, z in weights.items()}
-        self._set_gates(hard if self._hard else weights)
+        self._set_gates({name: np.eye(len(z))[z.argmax()] for name, z in weights.items()} if self._hard else weights)
         return weights
 
     def gradient(self, probabilities, gates, cross_entropy):

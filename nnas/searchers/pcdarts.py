@@ -1,8 +1,5 @@
 """PC-DARTS (Xu et al.: PC-DARTS: Partial Channel Connections for Memory-Efficient Architecture Search, ICLR 2020)."""
 
-import nnabla as nn
-import numpy as np
-
 from nnas.errors import check_positive_integer
 from nnas.searchers.base import MixtureSearcher
 
@@ -27,8 +24,5 @@ class PcDarts(MixtureSearcher):
                 logs[edge] += share
         return self._most_probable(logs)
 
-    def _made_alphas(self):
-        of_nodes = {node: nn.Variable((len(edges),), need_grad=True) for node, edges in self._edges.items()}
-        for alpha in of_nodes.values():
-            alpha.d = np.zeros(alpha.shape)
-        return {**super()._made_alphas(), **of_nodes}
+    def _sizes(self):
+        return {**super()._sizes(), **{node: len(edges) for node, edges in self._edges.items()}}

@@ -28,17 +28,13 @@ class Xnas(MixtureSearcher):
         super().__init__(space, constraints, objective, partial(S.Sgd, 1.0), communicator, seed)
         self._bound = check_number("searcher.bound", bound, 0, open_below=True)
         self._rate = check_number("searcher.rate", rate, 0, open_below=True)
-        self._planned = 1
-
-    def plan(self, updates):
-        self._planned = max(updates, 1)
 
     def _learn(self, weights, gates, cross_entropy):
         loss, slopes = self.slopes(weights, gates, cross_entropy)
-        left = max(self._planned - self._updates - 1, 0)
+        left = max(self.planned - self._updates - 1, 0)
         for name, slope in slopes.items():
             rewards = np.clip(weights[name] @ slope - slope, -self._bound, self._bound)
-            eta = self._rate * sqrt(2 * log(max(len(slope), 2)) / self._planned) / self._bound
+            eta = self._rate * sqrt(2 * log(max(len(slope), 2)) / self.planned) / self._bound
             logs = self._alphas[name].d.astype(np.float64)
             logs = np.where(logs > WIPED_OUT, logs + eta * rewards, WIPED_OUT)
             logs[logs < logs.max() - 2 * eta * self._bound * left - 1e-9] = WIPED_OUT
