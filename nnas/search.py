@@ -11,13 +11,17 @@ import numpy as np
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
 from nnas.deciders import Mixture, Sampled
-from nnas.errors import NnasError, check_positive_integer
+from nnas.errors import NnasError, check_number, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.lookahead import Lookahead
 from nnas.partial_channels import PartialChannels
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
+from nnas.recalibration import Recalibrated
 from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
+
+# Minibatches of training data that the running statistics of a derived architecture are taken from.
+RECALIBRATION = 10
 
 
 class Supernet:
@@ -147,7 +151,8 @@ class Search(EpochLoop):
     data: has the splits training and validation, and an augmentation or None. warmup_epochs: for the weights alone,
     before `epochs` in which the searcher makes an update after every `steps_per_update` weight updates. solver: as in
     train.Training. validate_every: after how many epochs the best architecture is evaluated on the whole validation
-    split, or None. kernels: as in layers.Mode.
+    split, or None. stop_at_skip_share: the search ends with the epoch at whose end so large a share of the edges or
+    decisions would skip (Liang et al.: DARTS+, 2019), or None. kernels: as in layers.Mode.
     """
 
     def __init__(
@@ -167,7 +172,10 @@ class Search(EpochLoop):
         seed,
         validate_every=None,
         kernels=None,
+        stop_at_skip_share=None,
     ):
+        if stop_at_skip_share is not None:
+            check_number("search.stop_at_skip_share", stop_at_skip_share, 0, 1)
         if validate_every is not None:
             check_positive_integer("search.validate_every", validate_every)
         check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)
@@ -215,6 +223,7 @@ class Search(EpochLoop):
         self._ahead = None
         if searcher.looks_ahead:
             self._ahead = Lookahead(self._supernet.ahead, trained, searcher.gates, self._update)
+        self._network, self._task, self._kernels = network, task, kernels
         self._micro_batch, self._training = micro_batch, data.training
         self._learnt_from = getattr(data, searcher.split)
         self._validation = data.validation
@@ -222,12 +231,20 @@ class Search(EpochLoop):
         self._warmup_epochs = warmup_epochs
         self._steps_per_update = steps_per_update
         self._validate_every = validate_every
+        self._stop_at_skip_share, self._stopped = stop_at_skip_share, False
         self._seed = seed
 
-    def accuracy(self, choices):
-        """Of an architecture with the shared weights, over the whole validation split."""
+    def accuracies(self, choices):
+        """Of an architecture with the shared weights, over the whole validation split: {validation_accuracy: normalized
+        by the statistics of each batch, recalibrated_accuracy: by running ones, as Recalibrated takes them}."""
+        return {
+            "validation_accuracy": self._accuracy(partial(self._supernet.accuracy, choices)),
+            "recalibrated_accuracy": self._accuracy(self._recalibrated(choices).accuracy),
+        }
+
+    def _accuracy(self, accuracy):
         right = sum(
-            self._supernet.accuracy(choices, images, labels, count) * count
+            accuracy(images, labels, count) * count
             for images, labels, count in evaluation_batches(
                 self._validation, self._validation_batch, self._communicator.share
             )
@@ -276,6 +293,7 @@ class Search(EpochLoop):
             "update": self._update.state(),
             "searcher": self.searcher.state(),
             "judged": [[choices, accuracy] for choices, accuracy in self.searcher.judged],
+            "stopped": self._stopped,
         }
 
     def _restore(self, state):
@@ -283,6 +301,8 @@ class Search(EpochLoop):
         self._update.restore(state["update"])
         self.searcher.restore(state["searcher"])
         self.searcher.judged = list(state.get("judged", ()))
+        if state.get("stopped"):
+            self._stop()
 
     def _phase(self, epoch):
         return "warmup" if epoch < self._warmup_epochs else "search"
@@ -303,10 +323,13 @@ class Search(EpochLoop):
 
     def _evaluator(self, epoch, step):
         """All architectures of one update are judged on the same samples."""
-        random = generator(self._seed, "validation", epoch, step)
-        images, labels = _drawn(self._learnt_from, self._validation_batch, random)
+        images, labels = self._judging(epoch, step)
         ahead = partial(self._look_ahead, epoch, step)
         return Validation(self._supernet, images, labels, self._parts, self._cost, self._communicator, ahead)
+
+    def _judging(self, epoch, step):
+        random = generator(self._seed, "validation", epoch, step)
+        return _drawn(self._learnt_from, self._validation_batch, random)
 
     def _look_ahead(self, epoch, step, images, labels):
         """On one micro-batch of each split, over the one graph of all three passes."""
@@ -323,11 +346,31 @@ class Search(EpochLoop):
         best = self.searcher.best()
         figures = {**self.searcher.figures(), "best_cost": self.searcher.costs(best), "best": best}
         if self._validate_every and self._epoch % self._validate_every == 0:
-            figures["validation_accuracy"] = self.accuracy(best)
+            figures |= self.accuracies(best)
         elif self.searcher.mixes:
             # Of the derived network, beside validation_error, of the mixture: the gap that derivation opens.
             figures["derived_error"] = 1 - self._evaluator(self._epoch, 0)(best)
+            figures["recalibrated_error"] = 1 - self._recalibrated(best).accuracy(*self._judging(self._epoch, 0))
+        limit = self._stop_at_skip_share
+        if limit is not None and figures.get("skip_share", 0) >= limit and self._epoch > self._warmup_epochs:
+            self._stop()
+            figures["stopped"] = True
         return figures
+
+    def _stop(self):
+        """End with the epoch that has just ended."""
+        self._epochs, self._stopped = self._epoch, True
+
+    def _recalibrated(self, choices):
+        """An architecture with the shared weights as they are at the end of this epoch."""
+        minibatches = (
+            _drawn(self._training, self._validation_batch, generator(self._seed, "recalibration", self._epoch, number))
+            for number in range(RECALIBRATION)
+        )
+        arrays = {name: parameter.d for name, parameter in self._supernet.parameters.items()}
+        return Recalibrated(
+            self._network, choices, arrays, self._task, self._validation_batch, minibatches, self._kernels
+        )
 
 
 def _drawn(split, count, random):

@@ -8,6 +8,7 @@ import sys
 from tqdm import tqdm
 
 NOTABLE_SLOWDOWN = 1.1
+NOTABLE_SKIP_SHARE = 0.5
 
 
 class Terminal:
@@ -149,6 +150,19 @@ def epoch_line(progress, constraints):
     return line
 
 
+def collapse_text(record):
+    """What an epoch's record tells of a search that is about to find little but skips, or ended by that; or None."""
+    share = record.get("skip_share", 0)
+    if record.get("stopped"):
+        return f"the search ends here: {share:.0%} of the decisions would skip (search.stop_at_skip_share)"
+    if share < NOTABLE_SKIP_SHARE:
+        return None
+    return (
+        f"{share:.0%} of the decisions would skip, a known way for mixtures to fail: search.stop_at_skip_share=0.5 "
+        "ends a search there, more epochs of warm-up (search.warmup_epochs) put it off"
+    )
+
+
 def summary_text(summary, choices, nodes=()):
     """The end of a run for people; nodes: of the space, each of which is shown in one line."""
     samples = summary["samples"]
@@ -156,6 +170,8 @@ def summary_text(summary, choices, nodes=()):
     rows = []
     if summary["validation_accuracy"] is not None:
         note = f"with the weights of the search, {samples['validation']} images"
+        if summary.get("recalibrated_accuracy") is not None:
+            note += f"; {summary['recalibrated_accuracy']:.2%} by running statistics"
         rows += [("validation accuracy", f"{summary['validation_accuracy']:.2%}", note)]
     rows += [("test accuracy", f"{summary['test_accuracy']:.2%}", f"after training, {samples['test']} images")]
     for name, cost in summary["costs"].items():

@@ -11,7 +11,7 @@ from pathlib import Path
 import nnabla as nn
 import nnabla.solvers as S
 import numpy as np
-from conftest import small_mobilenet
+from conftest import Cells, small_mobilenet
 from tiny import CLASSES, SHAPE, objective_of, patterns, shared, without_seconds
 
 from estimators.macs import MACs
@@ -25,9 +25,14 @@ from nnas.errors import NnasError
 from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.search import Search
+from nnas.searchers.darts import Darts
+from nnas.searchers.didarts import DiDarts
+from nnas.searchers.gumbel import Gumbel
+from nnas.searchers.pcdarts import PcDarts
 from nnas.searchers.proxyless_gradient import ProxylessGradient
 from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
+from nnas.searchers.xnas import Xnas
 from nnas.train import Training
 from nnas.updates import WeightUpdate
 
@@ -36,6 +41,15 @@ SEARCHERS = {
     "reinforce": partial(Reinforce, make_solver=adam, samples=3),
     "gradient": partial(ProxylessGradient, make_solver=adam),
     "random": partial(RandomSearch, samples=3),
+}
+# Those whose weights are trained on a sum of all options, on cells.
+MIXING = {
+    "darts": partial(Darts, make_solver=adam),
+    "darts_2": partial(Darts, make_solver=adam, order=2),
+    "didarts": partial(DiDarts, make_solver=adam),
+    "gumbel": partial(Gumbel, make_solver=adam),
+    "pcdarts": partial(PcDarts, make_solver=adam, channel_share=2),
+    "xnas": Xnas,
 }
 FOUR = {"micro_batch": 2, "micro_batches": 4}
 UNEVEN = {"micro_batch": 3, "micro_batches": 5}
@@ -48,13 +62,21 @@ def network():
     )
 
 
-def make_search(make, communicator, **changes):
-    space = listed(network())
-    one, _ = constraint(space, "macs", price(network(), space, MACs()), None, 0.6, 1.0)
+def cells():
+    network = Cells()
+    network.input_shape, network.classes = SHAPE, CLASSES
+    return network
+
+
+def make_search(name, communicator, **changes):
+    made, solver = (cells, S.Momentum) if name in MIXING else (network, S.Nesterov)
+    make = (SEARCHERS | MIXING)[name]
+    space = listed(made())
+    one, _ = constraint(space, "macs", price(made(), space, MACs()), None, 0.6, 1.0)
     searcher = make(space, [one], objective_of(make), communicator=communicator, seed=0)
-    settings = shared(partial(S.Nesterov, momentum=0.9)) | {"communicator": communicator, **FOUR, **changes}
+    settings = shared(partial(solver, momentum=0.9)) | {"communicator": communicator, **FOUR, **changes}
     settings |= {"warmup_epochs": 1, "epochs": 2, "validation_batch": settings["micro_batches"] * 3}
-    return Search(network(), patterns(), searcher=searcher, seed=0, steps_per_update=2, **settings)
+    return Search(made(), patterns(), searcher=searcher, seed=0, steps_per_update=2, **settings)
 
 
 def make_training(communicator):
@@ -73,10 +95,10 @@ def ended(loop):
 
 def runs(communicator):
     """{name: what each loop ends with}, alike for any number of processes."""
-    found = {name: ended(make_search(make, communicator)) for name, make in SEARCHERS.items()}
-    for name, run in zip(SEARCHERS, found.values(), strict=True):
+    found = {name: ended(make_search(name, communicator)) for name in [*SEARCHERS, *MIXING]}
+    for name, run in found.items():
         run["best"] = make_best(name, communicator, run["state"])
-    found["uneven"] = ended(make_search(SEARCHERS["reinforce"], communicator, **UNEVEN))
+    found["uneven"] = ended(make_search("reinforce", communicator, **UNEVEN))
     training, data = make_training(communicator)
     found["train"] = ended(training)
     found["train"]["test"] = training.evaluate(data.test)
@@ -84,9 +106,9 @@ def runs(communicator):
 
 
 def make_best(name, communicator, state):
-    search = make_search(SEARCHERS[name], communicator)
+    search = make_search(name, communicator)
     search.restore(state)
-    return search.searcher.best() | {"accuracy": search.accuracy(search.searcher.best())}
+    return search.searcher.best() | search.accuracies(search.searcher.best())
 
 
 def calls(communicator):
@@ -148,7 +170,7 @@ def raised(work):
 
 def diverging(communicator):
     """The error at an epoch's end after one process went another way."""
-    search = make_search(SEARCHERS["reinforce"], communicator)
+    search = make_search("reinforce", communicator)
 
     def run():
         for progress in search:
@@ -166,7 +188,7 @@ def differing(communicator):
 def resumed(communicator, folder):
     """A search that one process had stopped in the middle of an epoch, finished by many."""
     state, _ = checkpoint.load(folder)
-    search = make_search(SEARCHERS["reinforce"], communicator)
+    search = make_search("reinforce", communicator)
     search.restore(state)
     return ended(search)
 

@@ -46,7 +46,7 @@ def mpirun(*parts, cwd, limit=400):
 def alone(tmp_path_factory):
     """What one process ends with; in `stopped` a search of it that was stopped in the middle of an epoch."""
     folder = tmp_path_factory.mktemp("alone")
-    search = processes.make_search(processes.SEARCHERS["reinforce"], Alone())
+    search = processes.make_search("reinforce", Alone())
     for progress in search:
         if (progress.epoch, progress.step) == (2, 2):
             break
@@ -83,7 +83,7 @@ def assert_near(one, other, place=""):
         assert one == other, place
 
 
-@pytest.mark.parametrize("name", [*processes.SEARCHERS, "uneven", "train"])
+@pytest.mark.parametrize("name", [*processes.SEARCHERS, *processes.MIXING, "uneven", "train"])
 def test_many_processes_are_one(name, many, alone):
     """Weights, momentum, running statistics, alphas, baseline and generator after three epochs, and all records; with
     three architectures an update, and (uneven) five micro-batches, which two and four processes do not divide."""

@@ -164,7 +164,44 @@ def test_a_search_on_mixtures_resumes_in_the_same_bytes(make, tmp_path):
     assert without_seconds(finish(other)) == without_seconds([record])
     assert_same(other.state(), whole.state())
     assert other.searcher.best() == whole.searcher.best()
-    assert {"entropies", "skip_share", "none_share", "derived_error", "validation_error"} <= record.keys()
+    shown = {"entropies", "skip_share", "none_share", "derived_error", "recalibrated_error", "validation_error"}
+    assert shown <= record.keys()
+
+
+def skipping(alphas=None, **changes):
+    """A search by DARTS on cells, whose alphas are the same for every decision, and do not move."""
+    network = Cells()
+    network.input_shape, network.classes = SHAPE, CLASSES
+    still = partial(Darts, make_solver=partial(S.Sgd, 0))
+    search = make_search(still, network, warmup_epochs=1, epochs=3, fraction=0.9, **changes)[0]
+    for alpha in search.searcher._alphas.values():
+        alpha.d = alphas
+    search.searcher._take_log_probabilities()
+    return search
+
+
+@pytest.mark.parametrize(
+    "alphas, skips, none",
+    [([0, 0, 0, 1], 1, 0), ([2, 0, 0, 1], 1, 1), ([0, 0, 2, 1], 0, 0), ([2, 1, 0, 0], 0, 1)],
+)
+def test_what_a_search_collapses_to_is_told(alphas, skips, none):
+    """The options of an edge are none, two convolutions and skip; where none leads, the next is derived."""
+    figures = skipping(alphas).searcher.figures()
+    assert (figures["skip_share"], figures["none_share"]) == (skips, none)
+
+
+def test_a_search_ends_when_too_much_would_skip():
+    """With the first epoch of the search, not of the warm-up; so does one that goes on from there."""
+    whole, stopped = (skipping([0, 0, 0, 1], stop_at_skip_share=share) for share in (None, 0.9))
+    assert [record["phase"] for record in finish(whole)] == ["warmup", "search", "search", "search"]
+    records = finish(stopped)
+    assert [record["phase"] for record in records] == ["warmup", "search"] and records[-1]["stopped"]
+    other = skipping([0, 0, 0, 1], stop_at_skip_share=0.9)
+    other.restore(stopped.state())
+    assert other.upcoming is None
+    assert len(finish(skipping([0, 2, 0, 1], stop_at_skip_share=0.9))) == 4
+    with pytest.raises(NnasError, match="search.stop_at_skip_share=2"):
+        skipping([0, 0, 0, 0], stop_at_skip_share=2)
 
 
 @pytest.mark.parametrize("make", SEARCHERS)
@@ -387,7 +424,7 @@ def test_accuracy_is_counted_over_all_validation_samples(make, random):
             graph.images.d = images
             graph.outputs.logits.forward()
             right += (graph.outputs.logits.d.argmax(axis=1) == labels[:, 0])[:count].sum()
-        assert search.accuracy(choices) == pytest.approx(right / 11, abs=1e-6)
+        assert search.accuracies(choices)["validation_accuracy"] == pytest.approx(right / 11, abs=1e-6)
     assert_same(search.state(), before)
 
 

@@ -3,7 +3,7 @@
 from conftest import Cells, Nested, small_mobilenet
 
 from nnas.deciders import listed
-from nnas.terminal import summary_text
+from nnas.terminal import collapse_text, summary_text
 
 SUMMARY = {
     "space": "small",
@@ -47,3 +47,9 @@ def test_each_decision_is_shown_with_its_own_option(random):
             choices = space.sample(random)
             assert shown(choices) == choices
             assert list(shown(choices)) == [d.name for d in space.decisions if d.name in choices]
+
+
+def test_a_collapse_is_told_once_it_shows():
+    assert collapse_text({"loss": 1.0}) is None and collapse_text({"skip_share": 0.4}) is None
+    assert "50% of the decisions would skip" in collapse_text({"skip_share": 0.5})
+    assert collapse_text({"skip_share": 0.4, "stopped": True}).startswith("the search ends here: 40%")

@@ -9,7 +9,7 @@ from nnas.files import hashed, write_json
 from nnas.hooks import call, observed
 from nnas.interruption import Interrupted, postponed
 from nnas.rundir import RunFolder, find_run, start_run
-from nnas.terminal import epoch_line
+from nnas.terminal import collapse_text, epoch_line
 
 # What a run folder may be resumed with more of: {key: the phase that then goes on}.
 GROWING = {"search.epochs": "search", "train.epochs": "train"}
@@ -83,7 +83,7 @@ def follow(session, run, phase, names, loop, constraints=()):
         before, now = state.get("processes", 1), communicator.size
         change = "" if before == now else f", with {now} processes instead of {before}: the numbers are the same"
         session.terminal.say(f"{phase}: goes on from the checkpoint after epoch {state['epoch']}{part}{change}")
-    epoch = loop.upcoming.epoch - 1 if loop.upcoming else None
+    epoch, collapse = loop.upcoming.epoch - 1 if loop.upcoming else None, None
 
     def save(record=None):
         state = loop.state() | {"processes": communicator.size}
@@ -96,6 +96,9 @@ def follow(session, run, phase, names, loop, constraints=()):
             for progress in session.terminal.follow(observed(loop, session.hooks)):
                 if progress.record:
                     session.terminal.brief(epoch_line(progress, constraints))
+                    before, collapse = collapse, collapse_text(progress.record)
+                    if collapse and (before is None or loop.upcoming is None):
+                        session.terminal.warn(collapse)
                     # The others wait: a process that went on could by its end take this one along.
                     communicator.once(lambda progress=progress: save(progress.record))
                     epoch = progress.epoch

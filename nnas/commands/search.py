@@ -133,7 +133,7 @@ def _warmth(config):
 def _derive(session, run, loop, constraints, finalizer, data):
     """Write what a search ended with."""
     choices = finalizer(loop.searcher, _searched(session.network), loop.weights(), data.validation, session.kernels)
-    run.append({"phase": "derived", "validation_accuracy": loop.accuracy(choices)})
+    run.append({"phase": "derived", **loop.accuracies(choices)})
     session.communicator.once(lambda: write_arrays(run.supernet, loop.weights()))
     predicted = {
         one.name: {

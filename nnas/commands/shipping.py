@@ -194,15 +194,15 @@ def _measured(session, latency, whole):
 
 
 def _recorded(records, seconds):
-    """What the records of a run add to its summary: the accuracy before training, and the seconds of each phase."""
-    validation_accuracy, phases = None, {}
+    """What the records of a run add to its summary: the accuracies before training, and the seconds of each phase."""
+    found, phases = {"validation_accuracy": None}, {}
     for record in records:
         if "seconds" in record:
             phases[record["phase"]] = phases.get(record["phase"], 0) + record["seconds"]
         if record["phase"] == "derived":
-            validation_accuracy = record["validation_accuracy"]
+            found = {name: value for name, value in record.items() if name.endswith("_accuracy")}
     rounded = {phase: round(total, 3) for phase, total in phases.items()}
-    return {"validation_accuracy": validation_accuracy, "seconds": {**rounded, **seconds}}
+    return {**found, "seconds": {**rounded, **seconds}}
 
 
 def _predictions(architecture, constraints):

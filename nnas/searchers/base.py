@@ -11,8 +11,7 @@ from nnas.randomness import generator
 from nnas.space import NONE
 from nnas.updates import built_solver, restore_solver, solver_state
 
-# What a search that trains mixtures may collapse to, by the name of the figure that shows it.
-WATCHED = {"skip_share": ("skip", "skip_connect"), "none_share": (NONE,)}
+SKIPS = ("skip", "skip_connect")
 
 
 class Searcher(ABC):
@@ -264,12 +263,20 @@ class MixtureSearcher(GradientSearcher):
         return {"objective": loss, "validation_loss": cross_entropy, "validation_error": error}
 
     def figures(self):
-        """Those of all searchers with alphas; the entropy of each decision in [0, 1]; and which share of the edges and
-        decisions would choose to skip, or nothing at all."""
+        """Those of all searchers with alphas; the entropy of each decision in [0, 1]; and what a search may collapse
+        to: in which share of the edges and decisions nothing at all leads, or would skipping be derived."""
         entropies = {one.name: self._entropy(one.name) for one in self.space.decisions}
-        chosen = [one.options[int(self._probabilities[one.name].argmax())] for one in self.space.decisions]
-        shares = {name: float(np.mean([one in options for one in chosen])) for name, options in WATCHED.items()}
-        return {**super().figures(), "entropies": entropies, **shares}
+        ranked = [self._ranked(one) for one in self.space.decisions]
+        return {
+            **super().figures(),
+            "entropies": entropies,
+            "none_share": float(np.mean([options[0] == NONE for options in ranked])),
+            "skip_share": float(np.mean([next(one for one in options if one != NONE) in SKIPS for options in ranked])),
+        }
+
+    def _ranked(self, decision):
+        """Its options, the most probable one first."""
+        return [decision.options[i] for i in np.argsort(-self._probabilities[decision.name], kind="stable")]
 
     def _differentiate(self, evaluate):
         return evaluate.differentiate({decision.name: decision.options for decision in self.space.decisions})
