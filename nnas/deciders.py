@@ -14,7 +14,7 @@ import nnabla as nn
 import nnabla.functions as F
 
 from nnas.errors import NnasError
-from nnas.layers import SHIPPED
+from nnas.layers import SHIPPED, scaled, weighted_sum
 from nnas.space import NONE, Decision, Node, Site, Space
 
 
@@ -209,11 +209,7 @@ class Sampled:
         return self._sum(_without_none(edges))
 
     def _sum(self, edges):
-        branches = {
-            (name, option): candidate(x)
-            for name, (candidates, x) in edges.items()
-            for option, candidate in candidates.items()
-        }
+        branches = _branches(edges)
         output = F.add_n(*branches.values())
         self._sites.append(_MaskedSite(branches, {name: x for name, (_, x) in edges.items()}, output))
         return output
@@ -253,18 +249,19 @@ class Sampled:
 
 
 class Mixture:
-    """Sums all options, weighted; `select` leaves some of them out of the graph that stays built.
+    """Sums all options, weighted.
 
     weights: {decision: variable of shape (options,)}, in the order of the options. With an entry under the name of a
-    node, of shape (edges,), each of its edges is weighted by that too (PC-DARTS' edge normalization).
+    node, of shape (edges,), each of its edges is weighted by that too (PC-DARTS' edge normalization). kernels: as in
+    layers.Mode, to sum with.
     """
 
-    def __init__(self, weights):
+    def __init__(self, weights, kernels=None):
         self._weights = weights
-        self._sites = []
+        self._kernels = kernels
 
     def __call__(self, name, candidates, x):
-        return self._sum({name: (candidates, x)}, self._of_options(name, candidates))
+        return self._sum(_branches({name: (candidates, x)}), self._of_options(name, candidates))
 
     def node(self, name, edges, keep):
         """The sum over all edges and their options, whatever `keep` is. The weights of NONE get no gradient."""
@@ -276,7 +273,27 @@ class Mixture:
                 share = F.slice(self._weights[name], (position,), (position + 1,))
                 of_edge = {key: F.mul2(weight, share) for key, weight in of_edge.items()}
             weights |= of_edge
-        return self._sum(_without_none(edges), weights, can_be_nothing=True)
+        return self._sum(_branches(_without_none(edges)), weights)
+
+    def _of_options(self, name, candidates):
+        """{(decision, option): weight, of shape (1,)}."""
+        self._check(f"decision {name} has {len(candidates)} options", self._weights[name], len(candidates))
+        return {(name, option): F.slice(self._weights[name], (i,), (i + 1,)) for i, option in enumerate(candidates)}
+
+    def _sum(self, branches, weights):
+        return weighted_sum(list(branches.values()), [weights[key] for key in branches], self._kernels)
+
+    def _check(self, what, weights, size):
+        if weights.shape != (size,):
+            raise NnasError(f"{what}, but weights of shape {weights.shape}")
+
+
+class MaskedMixture(Mixture):
+    """A mixture of which `select` leaves some options out of the graph that stays built."""
+
+    def __init__(self, weights):
+        super().__init__(weights)
+        self._sites = []
 
     def select(self, options):
         """Sum only some of the options: {decision: options}, at least one each; decisions not named stay as they are.
@@ -287,33 +304,18 @@ class Mixture:
             mask.update({(name, option): option in options[name] for name, option in mask if name in options})
             self._set(mask, output)
 
-    def _of_options(self, name, candidates):
-        """{(decision, option): weight, of shape (1,)}."""
-        self._check(f"decision {name} has {len(candidates)} options", self._weights[name], len(candidates))
-        return {(name, option): F.slice(self._weights[name], (i,), (i + 1,)) for i, option in enumerate(candidates)}
-
-    def _sum(self, edges, weights, can_be_nothing=False):
-        products = {}
-        for name, (candidates, x) in edges.items():
-            for option, candidate in candidates.items():
-                branch = candidate(x)
-                products[name, option] = F.mul2(F.reshape(weights[name, option], (1,) * branch.ndim), branch)
-        # A sum of which nothing is selected would keep what it was before.
-        nothing = [F.constant(0, branch.shape)] if can_be_nothing else []
-        output = F.add_n(*products.values(), *nothing)
+    def _sum(self, branches, weights):
+        products = {key: scaled(branch, weights[key]) for key, branch in branches.items()}
+        shape = next(iter(branches.values())).shape
+        # Where nothing is selected, as at an edge of which only NONE is, the sum would keep what it was before.
+        output = F.add_n(*products.values(), F.constant(0, shape))
         self._sites.append((dict.fromkeys(products, True), output))
         self._set(*self._sites[-1])
         return output
 
     def _set(self, mask, output):
         active = list(mask.values())
-        if len(output.parent.inputs) > len(active):
-            active.append(not any(active))
-        output.parent.set_active_input_mask(active)
-
-    def _check(self, what, weights, size):
-        if weights.shape != (size,):
-            raise NnasError(f"{what}, but weights of shape {weights.shape}")
+        output.parent.set_active_input_mask([*active, not any(active)])
 
 
 def _without_none(edges):
@@ -321,6 +323,15 @@ def _without_none(edges):
     return {
         edge: ({option: candidate for option, candidate in candidates.items() if option != NONE}, x)
         for edge, (candidates, x) in edges.items()
+    }
+
+
+def _branches(edges):
+    """{(decision, option): output}."""
+    return {
+        (name, option): candidate(x)
+        for name, (candidates, x) in edges.items()
+        for option, candidate in candidates.items()
     }
 
 

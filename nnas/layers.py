@@ -130,6 +130,19 @@ def zeros(x, stride=1):
     return F.constant(0, (*x.shape[:2], *(-(-size // stride) for size in x.shape[2:])))
 
 
+def scaled(x, weight):
+    """x times a weight of shape (1,)."""
+    # A product of matrices: to multiply by what is broadcast takes nnabla several times as long on a CPU.
+    return F.reshape(F.affine(F.reshape(weight, (1, 1)), F.reshape(x, (1, x.size))), x.shape)
+
+
+def weighted_sum(xs, weights, kernels):
+    """The sum of variables of one shape, each times its own weight, of shape (1,); kernels: as in Mode."""
+    if kernels is not None:
+        return kernels.weighted_sum(xs, F.concatenate(*weights, axis=0))
+    return F.add_n(*(scaled(x, weight) for x, weight in zip(xs, weights, strict=True)))
+
+
 def drop_path(x, rate, mode):
     """x of some samples as a whole, the others 0, divided by the share that is left; x: (N, C, H, W).
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnas.classifier import ClassifierGraph
 from nnas.data.batches import TrainingBatches, evaluation_batches
-from nnas.deciders import Mixture, Sampled
+from nnas.deciders import MaskedMixture, Mixture, Sampled
 from nnas.errors import NnasError, check_number, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION, TRAINING
 from nnas.lookahead import Lookahead
@@ -49,7 +49,8 @@ class Supernet:
         self._decide = Sampled()
         trained = self._decide
         if mixes:  # the weights' step needs no gradients of the gates
-            trained = Mixture({name: gate.get_unlinked_variable(need_grad=False) for name, gate in gates.items()})
+            fixed = {name: gate.get_unlinked_variable(need_grad=False) for name, gate in gates.items()}
+            trained = Mixture(fixed, kernels)
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
@@ -60,9 +61,9 @@ class Supernet:
             touched = self._decide.parameters(self.evaluation.loss if mixes else self.training.loss)
             self.gates = gates
             if looks_ahead:
-                self.ahead = ClassifierGraph(network, Mixture(gates), evaluation, task, micro_batch)
+                self.ahead = ClassifierGraph(network, Mixture(gates, kernels), evaluation, task, micro_batch)
             elif gates is not None:
-                self._mix = Mixture(gates)
+                self._mix = Mixture(gates, kernels) if mixes else MaskedMixture(gates)
                 with nn.no_grad():  # for the weights, which are taken from the scope all the same
                     self._mixture = ClassifierGraph(
                         network, self._mix, evaluation, task, mixture_batch or validation_batch
@@ -94,7 +95,8 @@ class Supernet:
         the loss is left at the gates."""
         for gate in self.gates.values():
             gate.grad.zero()
-        self._mix.select(options)
+        if not self._mixes:
+            self._mix.select(options)
         self._mixture.forward(images, labels)
         self._mixture.loss.backward(clear_buffer=True)
         figures = self._mixture.figures()

@@ -5,12 +5,13 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
+import tiny
 from conftest import NETWORKS, Nested, fixed_logits, small_mobilenet
 
 from estimators.base import Part
 from estimators.macs import MACs
 from nnas.classifier import Classification, ClassifierGraph
-from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled, listed
+from nnas.deciders import Costing, Fixed, Listing, MaskedMixture, Mixture, Sampled, listed
 from nnas.errors import NnasError
 from nnas.layers import EVALUATION, SHIPPED, TRAINING
 from nnas.pricing import price
@@ -122,7 +123,7 @@ def test_mixture_computes_and_differentiates_the_selected_options_only(random):
     calls, scales, values = [], {"a": 2, "b": 3, "c": 5}, random.normal(size=(2, 2)).astype(np.float32)
     weights = nn.Variable.from_numpy_array(np.array([0, 1, 0], np.float32)).apply(need_grad=True)
     x = nn.Variable.from_numpy_array(values).apply(need_grad=True)
-    decide = Mixture({"d": weights})
+    decide = MaskedMixture({"d": weights})
     candidates = {option: Recorder(option, calls) for option in "abc"}
     y = F.sum(decide("d", {o: lambda x, o=o, f=f: scales[o] * f(x) for o, f in candidates.items()}, x))
     for options, called in (("bc", "bc"), ("ab", "ab"), ("b", "b"), ("abc", "abc")):
@@ -139,8 +140,9 @@ def test_mixture_computes_and_differentiates_the_selected_options_only(random):
         assert sorted(calls) == sorted([*called, *(f"{option} backward" for option in called)])
 
 
+@pytest.mark.parametrize("mixture", [Mixture, MaskedMixture])
 @pytest.mark.parametrize("make", NETWORKS)
-def test_mixture_with_one_hot_weights_is_the_chosen_network(make, random):
+def test_mixture_with_one_hot_weights_is_the_chosen_network(make, mixture, random):
     network = make()
     space = listed(network)
     images = random.normal(size=(2, *network.input_shape)).astype(np.float32)
@@ -152,16 +154,19 @@ def test_mixture_with_one_hot_weights_is_the_chosen_network(make, random):
         for decision in space.decisions
     }
     with nn.parameter_scope("", {}):
-        logits = network(nn.Variable.from_numpy_array(images), Mixture(weights), EVALUATION).logits
+        logits = network(nn.Variable.from_numpy_array(images), mixture(weights), EVALUATION).logits
         arrays = parameter_arrays(nn.get_parameters(grad_only=False))
     logits.forward()
     np.testing.assert_allclose(logits.d, fixed_logits(network, choices, EVALUATION, images, arrays)[0], atol=1e-6)
 
 
+@pytest.mark.usefixtures("kernels")
 def test_mixture_sums_by_weight(random):
     x = nn.Variable.from_numpy_array(random.normal(size=(2, 3, 4, 4)))
     weights = nn.Variable.from_numpy_array(np.array([0.25, 0.5, 0.25]))
-    y = Mixture({"d": weights})("d", {"one": lambda x: x, "two": lambda x: 2 * x, "zero": lambda x: 0 * x}, x)
+    y = Mixture({"d": weights}, tiny.kernels)(
+        "d", {"one": lambda x: x, "two": lambda x: 2 * x, "zero": lambda x: 0 * x}, x
+    )
     y.forward()
     np.testing.assert_allclose(y.d, 1.25 * x.d, rtol=1e-6)
 

@@ -8,13 +8,14 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
+import tiny
 from conftest import Cells
 from test_deciders import Recorder
 from test_reinforce import reinforce, with_alphas
 
 from estimators.macs import MACs
 from nnas.costs import Costs, Term
-from nnas.deciders import Costing, Fixed, Listing, Mixture, Sampled, listed
+from nnas.deciders import Costing, Fixed, Listing, MaskedMixture, Mixture, Sampled, listed
 from nnas.errors import NnasError
 from nnas.layers import SHIPPED as MODE
 from nnas.objectives import Constraint, most_probable
@@ -279,6 +280,7 @@ def test_sampled_computes_the_kept_options_only():
         assert calls == [f"{edge}{option}" for edge, option in choices.items()]
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("with_edge_weights", [False, True])
 def test_a_mixture_of_edges_by_weight_and_its_gradients(with_edge_weights, random):
     values = {edge: random.normal(size=(2, 3)) for edge in "ab"}
@@ -287,7 +289,7 @@ def test_a_mixture_of_edges_by_weight_and_its_gradients(with_edge_weights, rando
     shares = np.array([0.3, 0.9]) if with_edge_weights else np.ones(2)
     if with_edge_weights:
         weights["n"] = nn.Variable.from_numpy_array(shares).apply(need_grad=True)
-    decide = Mixture(weights)
+    decide = Mixture(weights, tiny.kernels)
     calls = []
     candidates = {"once": lambda x: x, "none": Recorder("none", calls), "twice": lambda x: 2 * x}
     y = decide.node("n", {edge: (candidates, x) for edge, x in xs.items()}, 1)
@@ -315,7 +317,7 @@ def test_a_mixture_of_edges_by_weight_and_its_gradients(with_edge_weights, rando
 def test_a_mixture_leaves_out_what_is_not_selected(random):
     x = nn.Variable.from_numpy_array(random.normal(size=(2, 3)))
     candidates = {"none": lambda x: 0 * x, "one": lambda x: x, "two": lambda x: 2 * x}
-    decide = Mixture({edge: nn.Variable.from_numpy_array(np.ones(3)) for edge in "ab"})
+    decide = MaskedMixture({edge: nn.Variable.from_numpy_array(np.ones(3)) for edge in "ab"})
     y = decide.node("n", {edge: (candidates, x) for edge in "ab"}, 2)
     for selected, factor in [
         ({"a": ["one"], "b": ["none", "two"]}, 3),

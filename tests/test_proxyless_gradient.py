@@ -13,7 +13,7 @@ from tiny import Judge
 
 from nnas.communicator import Alone
 from nnas.costs import Costs, Term, extremes
-from nnas.deciders import Mixture
+from nnas.deciders import MaskedMixture
 from nnas.errors import NnasError
 from nnas.objectives import Constraint, LinearPenalty, LogProduct, RewardMin
 from nnas.searchers.proxyless_gradient import ProxylessGradient
@@ -156,7 +156,7 @@ def zero_mixture(gates, random):
     x = nn.Variable.from_numpy_array(random.normal(size=(2, 3)))
     outputs = {}
     candidates = {"op": lambda x: outputs.setdefault("op", 2 * x), "zero": lambda x: 0 * x, "other": lambda x: 3 * x}
-    y = Mixture(gates)("d", candidates, x)
+    y = MaskedMixture(gates)("d", candidates, x)
     return F.sum(F.exp(y)), 2 * x.d
 
 

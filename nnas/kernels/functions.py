@@ -10,7 +10,7 @@ import numpy as np
 from nnabla.function import PythonFunction
 from threadpoolctl import threadpool_limits
 
-from nnas.kernels import Normalization, depthwise_convolution, matrix_convolution, normalization, pooling
+from nnas.kernels import Normalization, depthwise_convolution, matrix_convolution, mixing, normalization, pooling
 
 _CONTEXT = nn.Context(["cpu:float"], "CpuCachedArray", "0")
 _FLOAT = np.dtype(np.float32)  # twice as quick to hand on as np.float32
@@ -128,6 +128,11 @@ def max_pooling(x, kernel, stride, pad=(0, 0)):
 def average_pooling(x, kernel, stride, pad=(0, 0), including_pad=True):
     """x: (N, C, H, W). including_pad: whether the zeros around are counted in an average."""
     return _pooled(x, kernel, stride, pad, averages=True, counts_pad=including_pad)
+
+
+def weighted_sum(xs, weights):
+    """The sum of variables of one shape, each times its own of the weights, (len(xs),)."""
+    return WeightedSum()(weights, *xs)
 
 
 def _pooled(x, kernel, stride, pad, **kind):
@@ -348,6 +353,38 @@ class Pooling(_KernelFunction):
             pooling.backward(x, _view(outputs[0].grad, self._to), dx, self._geometry, *self._flags, accumulated[0])
 
 
+class WeightedSum(_KernelFunction):
+    """Inputs: the weights (n,), then n variables of one shape."""
+
+    @property
+    def name(self):
+        return "FastWeightedSum"
+
+    def grad_depends_input_data(self, i, j):
+        return (i == 0) != (j == 0)  # that of the weights needs the others, and that of the others the weights
+
+    def setup_impl(self, inputs, outputs):
+        self._weights = (len(inputs) - 1,)
+        self._numbers = (prod(inputs[1].shape),)
+        outputs[0].reset_shape(inputs[1].shape, True)
+
+    def forward_impl(self, inputs, outputs):
+        weights, y = _view(inputs[0].data, self._weights), _view(outputs[0].data, self._numbers, True)
+        for number, x in enumerate(inputs[1:]):
+            mixing.add(_view(x.data, self._numbers), weights[number], y, number > 0)
+
+    def backward_impl(self, inputs, outputs, wanted, accumulated):
+        weights, dy = _view(inputs[0].data, self._weights), _view(outputs[0].grad, self._numbers)
+        if wanted[0]:
+            dweights = _view(inputs[0].grad, self._weights, not accumulated[0])
+            products = [mixing.product(_view(x.data, self._numbers), dy) for x in inputs[1:]]
+            np.add(products, dweights if accumulated[0] else 0, out=dweights, casting="same_kind")
+        for number, x in enumerate(inputs[1:]):
+            if wanted[number + 1]:
+                adds = accumulated[number + 1]
+                mixing.add(dy, weights[number], _view(x.grad, self._numbers, not adds), adds)
+
+
 def run_all():
     """Run every kernel once, so that it is compiled, or fails here and not later."""
     x = nn.Variable((2, 4, 3, 3), need_grad=True)
@@ -358,6 +395,7 @@ def run_all():
         norm = Normalization("batch", *maps)
         for variable in maps:
             variable.d = 1
+        y = weighted_sum([x, x, x, x], maps[0])
         for shape, group in (((4, 4, 3, 3), 1), ((4, 3, 3), 4)):
             weight = nn.Variable(shape, need_grad=True)
             weight.d = 1

@@ -276,6 +276,32 @@ def test_batch_normalization_alone(fast, random, statistics):
     assert_close(*sides)
 
 
+@pytest.mark.parametrize("count, shape", [(1, (3,)), (2, (2, 3, 5, 7)), (5, (4, 3, 50, 50)), (7, (2, 4096))])
+def test_weighted_sums(fast, count, shape):
+    """One of the variables is there twice, and one needs no gradient; against nnabla's, and double precision."""
+    random = np.random.default_rng(count)
+    arrays = [random.normal(size=shape).astype(np.float32) for _ in range(count)]
+    weights, dz = random.normal(size=count + 1).astype(np.float32), random.normal(size=shape).astype(np.float32)
+
+    def computed(form, times):
+        inputs = {str(number): variable(array, number != 1) for number, array in enumerate(arrays)}
+        inputs["weights"] = variable(weights)
+        xs = [*(inputs[str(number)] for number in range(count)), inputs["0"]]
+        return results(form(xs, inputs["weights"]), inputs, dz, times)
+
+    def native(xs, weights):
+        parts = [F.slice(weights, (i,), (i + 1,)) for i in range(count + 1)]
+        return F.add_n(*(F.mul2(F.reshape(part, (1,) * len(shape)), x) for part, x in zip(parts, xs, strict=True)))
+
+    for times in (1, 2):
+        found = computed(fast.weighted_sum, times)
+        assert_close(found, computed(native, times))
+    exact = sum(weight * array.astype(float) for weight, array in zip(weights, [*arrays, arrays[0]], strict=True))
+    assert relative(found["output"], exact) < 1e-6
+    products = [(array.astype(float) * dz).sum() for array in [*arrays, arrays[0]]]
+    assert relative(found["dweights"], 2 * np.array(products)) < 1e-6
+
+
 def test_the_number_of_threads_changes_no_bit(fast):
     def bits(threads):
         fast.use_threads(threads)
