@@ -10,6 +10,7 @@ import json
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 MOMENTUM = "search.solver.make_solver._target_=nnabla.solvers.Momentum"
@@ -32,15 +33,23 @@ def main():
     parser.add_argument("--searchers", nargs="+", choices=SEARCHERS, default=list(SEARCHERS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("runs/searchers"), help="where the runs are kept")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each on one thread if more than one")
     parser.add_argument("--quick", action="store_true", help="one seed, one epoch each")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of all configurations")
     options = parser.parse_args()
     epochs = EPOCHS
     if options.quick:
         options.seeds, epochs = 1, ["search.warmup_epochs=0", "search.epochs=1", "train.epochs=1"]
+    if options.jobs > 1:
+        options.overrides = ["device.threads=1", *options.overrides]
+    with ThreadPoolExecutor(options.jobs) as jobs:
+        found = {
+            name: [jobs.submit(run, options, name, seed, epochs) for seed in range(options.seeds)]
+            for name in options.searchers
+        }
     lines = []
-    for name in options.searchers:
-        runs = [run(options, name, seed, epochs) for seed in range(options.seeds)]
+    for name, results in found.items():
+        runs = [one.result() for one in results]
         accuracies = [one["test_accuracy"] for one in runs]
         latencies = [one["measured_latency"]["median"] / one["costs"]["latency"]["bound"] for one in runs]
         seconds = [one["seconds"].get("warmup", 0) + one["seconds"].get("search", 0) for one in runs]
@@ -66,7 +75,10 @@ def run(options, name, seed, epochs):
     if not (folder / "summary.json").exists():
         command, *settings = SEARCHERS[name]
         arguments = [command, f"space={options.space}", f"seed={seed}", f"run_dir={folder}", *settings, *epochs]
-        subprocess.run([sys.executable, "-m", "nnas", *arguments, *options.overrides], check=True)
+        command = [sys.executable, "-m", "nnas", *arguments, *options.overrides]
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
     return json.loads((folder / "summary.json").read_text())
 
 

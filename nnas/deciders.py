@@ -227,13 +227,14 @@ class Sampled:
 
         def touched(start, stops=()):
             # A sum over options is stepped over: what its options touch counts where they are chosen.
-            found, waiting = set(), [start]
+            found, seen, waiting = set(), {start}, [start]
             while waiting:
                 _, ends = _walk_back(waiting.pop(), lambda variable: variable in stops or variable in sums)
+                found.update(names[end] for end in ends if end in names)
                 for end in ends:
                     if end in sums and end not in stops:
-                        waiting.extend(sums[end].inputs.values())
-                found.update(names[end] for end in ends if end in names)
+                        waiting.extend(one for one in sums[end].inputs.values() if one not in seen)
+                        seen.update(sums[end].inputs.values())
             return found
 
         always = touched(output)

@@ -181,6 +181,9 @@ def summary_text(summary, choices, nodes=()):
     if measured:
         low, high = measured["interval"] or (0.0, 2 * measured["spread"])
         device = f"on {measured['device']}, batch {measured['batch']}"
+        if "latency" in summary["costs"]:
+            over = measured["median"] / summary["costs"]["latency"]["predicted"] - 1
+            device = f"{abs(over):.1%} {'above' if over > 0 else 'below'} the prediction; {device}"
         if measured["slowdown"] > NOTABLE_SLOWDOWN:
             device += f"; other work slowed it {measured['slowdown']:.1f} x, which is taken out"
         rows += [

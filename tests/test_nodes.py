@@ -5,6 +5,7 @@ from itertools import product
 
 import nnabla as nn
 import nnabla.functions as F
+import nnabla.parametric_functions as PF
 import nnabla.solvers as S
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from test_deciders import Recorder
 from test_reinforce import reinforce, with_alphas
 
 from estimators.macs import MACs
+from nnas import deciders
 from nnas.costs import Costs, Term
 from nnas.deciders import Costing, Fixed, Listing, MaskedMixture, Mixture, Sampled, listed
 from nnas.errors import NnasError
@@ -357,3 +359,25 @@ def test_search_goes_through_all_of_a_node(random):
     assert {name: option for name, option in searcher.best().items() if name in EDGES or name == "plain"} == {
         name: option for name, option in target.items() if name != "p"
     }
+
+
+def test_the_parameters_of_deep_cells_are_found_in_one_walk(monkeypatch):
+    """There are 2 ** 40 ways through 40 nodes that read the two before."""
+    walks, walk_back = [], deciders._walk_back
+
+    def counted(*arguments):
+        walks.append(arguments)
+        assert len(walks) < 1000
+        return walk_back(*arguments)
+
+    monkeypatch.setattr(deciders, "_walk_back", counted)
+    decide, states = Sampled(), [nn.Variable((2, 3)), nn.Variable((2, 3))]
+    for number in range(40):
+        with nn.parameter_scope(f"node{number}"):
+            edges = {
+                f"n{number}_{i}": ({"affine": partial(PF.affine, n_outmaps=3, name=str(i))}, state)
+                for i, state in enumerate(states[-2:])
+            }
+            states.append(decide.node(f"n{number}", edges, 2))
+    names = decide.parameters(states[-1])({f"n{number}_0": "affine" for number in range(40)})
+    assert names == sorted(f"node{number}/0/affine/{letter}" for number in range(40) for letter in "Wb")

@@ -124,6 +124,9 @@ def _tiles(run):
             over = measured["median"] / latency["bound"] - 1
             note = f"{abs(over):.1%} {'over' if over > 0 else 'below'} the bound"
             kind = "bad" if over > 0 else "good"
+        if latency:
+            off = measured["median"] / latency["predicted"] - 1
+            note += f", {abs(off):.1%} {'above' if off > 0 else 'below'} the prediction"
         shown = f"{measured['median']:.4g} {measured['unit']}"
         entries.append(("latency, measured", number(measured["median"], shown), note, kind))
     for name, one in run.predictions.items():
