@@ -24,7 +24,7 @@ SEARCHERS = {
     "divnas": ["darts", "finalizer=divnas"],
     "random": ["random"],
 }
-EPOCHS = ["search.warmup_epochs=4", "search.epochs=12"]
+EPOCHS = ["search.warmup_epochs=3", "search.epochs=6"]
 
 
 def main():
@@ -43,10 +43,10 @@ def main():
     if options.jobs > 1:
         options.overrides = ["device.threads=1", *options.overrides]
     with ThreadPoolExecutor(options.jobs) as jobs:
-        found = {
-            name: [jobs.submit(run, options, name, seed, epochs) for seed in range(options.seeds)]
-            for name in options.searchers
-        }
+        found = {name: [] for name in options.searchers}
+        for seed in range(options.seeds):
+            for name, results in found.items():
+                results.append(jobs.submit(run, options, name, seed, epochs))
     lines = []
     for name, results in found.items():
         runs = [one.result() for one in results]
