@@ -206,6 +206,7 @@ def over_time(run):
         search,
         weights_in_training=_rate("error"),
         sampled_in_validation=_rate("validation_error"),
+        derived_in_validation=_rate("derived_error"),
         best_in_validation=lambda record: record.get("validation_accuracy"),
     )
     if values:
