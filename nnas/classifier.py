@@ -112,6 +112,10 @@ class ClassifierGraph:
         nn.forward_all(list(self._values.values()), clear_buffer=True)
         return {name: values.d.copy() for name, values in self._values.items()}
 
+    def accuracy(self, images, labels, count=None):
+        """The share of the first `count` samples, all by default, that is classified rightly."""
+        return 1 - float(self.evaluate(images, labels)["error"][:count].mean())
+
     def _feed(self, images, labels):
         if labels.shape != self.labels.shape:
             raise NnasError(f"the data has labels of shape {labels.shape}, but the task takes {self.labels.shape}")

@@ -233,8 +233,9 @@ class Sampled:
                 found.update(names[end] for end in ends if end in names)
                 for end in ends:
                     if end in sums and end not in stops:
-                        waiting.extend(one for one in sums[end].inputs.values() if one not in seen)
-                        seen.update(sums[end].inputs.values())
+                        further = set(sums[end].inputs.values()) - seen
+                        seen |= further
+                        waiting.extend(further)
             return found
 
         always = touched(output)

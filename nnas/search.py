@@ -17,7 +17,7 @@ from nnas.lookahead import Lookahead
 from nnas.partial_channels import PartialChannels
 from nnas.progress import EpochLoop
 from nnas.randomness import generator, seed_initializers
-from nnas.recalibration import Recalibrated
+from nnas.recalibration import recalibrated
 from nnas.updates import WeightUpdate, array_digest, parameter_arrays, set_parameters
 
 # Minibatches of training data that the running statistics of a derived architecture are taken from.
@@ -88,7 +88,7 @@ class Supernet:
         """The share of the first `count` samples (all by default) that a path classifies rightly, with the batch's
         own statistics: running ones belong to no path."""
         self._decide.select(choices)
-        return 1 - float(self.evaluation.evaluate(images, labels)["error"][:count].mean())
+        return self.evaluation.accuracy(images, labels, count)
 
     def differentiate(self, options, images, labels):
         """Return (loss, error) of the sum of some options, {decision: options}, weighted by the gates; the gradient of
@@ -238,7 +238,7 @@ class Search(EpochLoop):
 
     def accuracies(self, choices):
         """Of an architecture with the shared weights, over the whole validation split: {validation_accuracy: normalized
-        by the statistics of each batch, recalibrated_accuracy: by running ones, as Recalibrated takes them}."""
+        by the statistics of each batch, recalibrated_accuracy: by running ones, as `recalibrated` takes them}."""
         return {
             "validation_accuracy": self._accuracy(partial(self._supernet.accuracy, choices)),
             "recalibrated_accuracy": self._accuracy(self._recalibrated(choices).accuracy),
@@ -351,8 +351,9 @@ class Search(EpochLoop):
             figures |= self.accuracies(best)
         elif self.searcher.mixes:
             # Of the derived network, beside validation_error, of the mixture: the gap that derivation opens.
-            figures["derived_error"] = 1 - self._evaluator(self._epoch, 0)(best)
-            figures["recalibrated_error"] = 1 - self._recalibrated(best).accuracy(*self._judging(self._epoch, 0))
+            minibatch = self._judging(self._epoch, 0)
+            figures["derived_error"] = 1 - self._supernet.accuracy(best, *minibatch)
+            figures["recalibrated_error"] = 1 - self._recalibrated(best).accuracy(*minibatch)
         limit = self._stop_at_skip_share
         if limit is not None and figures.get("skip_share", 0) >= limit and self._epoch > self._warmup_epochs:
             self._stop()
@@ -370,7 +371,7 @@ class Search(EpochLoop):
             for number in range(RECALIBRATION)
         )
         arrays = {name: parameter.d for name, parameter in self._supernet.parameters.items()}
-        return Recalibrated(
+        return recalibrated(
             self._network, choices, arrays, self._task, self._validation_batch, minibatches, self._kernels
         )
 

@@ -146,6 +146,13 @@ class Cells:
         return conv_bn(x, x.shape[1], kernel, mode, name, activation="relu")
 
 
+def tiny_cells():
+    """Cells for the data of `tiny`."""
+    network = Cells()
+    network.input_shape, network.classes = tiny.SHAPE, tiny.CLASSES
+    return network
+
+
 def fixed_logits(network, choices, mode, images, arrays):
     """(the logits of an architecture with some weights, {name: parameter})."""
     with nn.parameter_scope("", {}):

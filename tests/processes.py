@@ -11,8 +11,8 @@ from pathlib import Path
 import nnabla as nn
 import nnabla.solvers as S
 import numpy as np
-from conftest import Cells, small_mobilenet
-from tiny import CLASSES, SHAPE, objective_of, patterns, shared, without_seconds
+from conftest import small_mobilenet, tiny_cells
+from tiny import CLASSES, MIXING, SHAPE, adam, objective_of, patterns, shared, without_seconds
 
 from estimators.macs import MACs
 from nnas import checkpoint
@@ -25,31 +25,16 @@ from nnas.errors import NnasError
 from nnas.objectives import constraint
 from nnas.pricing import price
 from nnas.search import Search
-from nnas.searchers.darts import Darts
-from nnas.searchers.didarts import DiDarts
-from nnas.searchers.gumbel import Gumbel
-from nnas.searchers.pcdarts import PcDarts
 from nnas.searchers.proxyless_gradient import ProxylessGradient
 from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
-from nnas.searchers.xnas import Xnas
 from nnas.train import Training
 from nnas.updates import WeightUpdate
 
-adam = partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999)
 SEARCHERS = {
     "reinforce": partial(Reinforce, make_solver=adam, samples=3),
     "gradient": partial(ProxylessGradient, make_solver=adam),
     "random": partial(RandomSearch, samples=3),
-}
-# Those whose weights are trained on a sum of all options, on cells.
-MIXING = {
-    "darts": partial(Darts, make_solver=adam),
-    "darts_2": partial(Darts, make_solver=adam, order=2),
-    "didarts": partial(DiDarts, make_solver=adam),
-    "gumbel": partial(Gumbel, make_solver=adam),
-    "pcdarts": partial(PcDarts, make_solver=adam, channel_share=2),
-    "xnas": Xnas,
 }
 FOUR = {"micro_batch": 2, "micro_batches": 4}
 UNEVEN = {"micro_batch": 3, "micro_batches": 5}
@@ -62,14 +47,8 @@ def network():
     )
 
 
-def cells():
-    network = Cells()
-    network.input_shape, network.classes = SHAPE, CLASSES
-    return network
-
-
 def make_search(name, communicator, **changes):
-    made, solver = (cells, S.Momentum) if name in MIXING else (network, S.Nesterov)
+    made, solver = (tiny_cells, S.Momentum) if name in MIXING else (network, S.Nesterov)
     make = (SEARCHERS | MIXING)[name]
     space = listed(made())
     one, _ = constraint(space, "macs", price(made(), space, MACs()), None, 0.6, 1.0)

@@ -9,7 +9,7 @@ import nnabla.parametric_functions as PF
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import Cells
+from conftest import tiny_cells
 from test_costs import random_costs
 from test_nodes import SPACE, probabilities
 from test_search import MIXING
@@ -91,12 +91,6 @@ def test_the_best_option_of_every_decision_is_found(make):
             searcher.step(judge)
         right += searcher.best() == {name: "abcde"[place] for name, place in best.items()}
     assert right >= 9
-
-
-def small():
-    network = Cells()
-    network.input_shape, network.classes = SHAPE, CLASSES
-    return network
 
 
 class Smooth:
@@ -229,7 +223,7 @@ def test_experts_by_hand_and_wiped_out_for_good(random):
 
 def test_edges_have_weights_of_their_own(random):
     """The edges that stay are those of the largest products."""
-    space = listed(small())
+    space = listed(tiny_cells())
     searcher = PcDarts(space, [], LinearPenalty(), adam, Alone(), 0)
     node = space.nodes[1]
     assert searcher.gates[node.name].shape == (3,)
@@ -241,7 +235,7 @@ def test_edges_have_weights_of_their_own(random):
 
 def test_a_part_of_the_channels_passes_by(random):
     """With one-hot weights the sum is what sampling its options gives, and the operators have fewer channels."""
-    network = PartialChannels(small(), 2)
+    network = PartialChannels(tiny_cells(), 2)
     space = listed(network)
     choices = space.sample(random)
     gates = {one.name: nn.Variable((len(one.options),)) for one in space.decisions}
@@ -261,7 +255,7 @@ def test_a_part_of_the_channels_passes_by(random):
     np.testing.assert_allclose(logits[0].d, logits[1].d, rtol=1e-4, atol=1e-5)
     assert kernels and all(shape[:2] == (2, 2) for shape in kernels.values())
     with pytest.raises(NnasError, match="channel_share=3.*4 channels"):
-        listed(PartialChannels(small(), 3))
+        listed(PartialChannels(tiny_cells(), 3))
 
 
 def test_an_absolute_penalty_pulls_to_the_bound_from_both_sides():
@@ -276,10 +270,10 @@ def test_an_absolute_penalty_pulls_to_the_bound_from_both_sides():
 
 def test_the_weights_step_gives_no_gradient_to_gates(random):
     """What is trained is the whole sum, all its weights, and the gates are left alone."""
-    gates = {one.name: nn.Variable((len(one.options),), need_grad=True) for one in listed(small()).decisions}
+    gates = {one.name: nn.Variable((len(one.options),), need_grad=True) for one in listed(tiny_cells()).decisions}
     for gate in gates.values():
         gate.d = 1 / gate.size
-    supernet = Supernet(small(), Classification(), 4, 4, 0, gates=gates, mixes=True)
+    supernet = Supernet(tiny_cells(), Classification(), 4, 4, 0, gates=gates, mixes=True)
     for gate in gates.values():
         gate.grad.zero()
     images, labels = patterns().training.draw(np.arange(4), random)

@@ -8,7 +8,7 @@ from tiny import CLASSES, SHAPE
 
 from nnas.classifier import Classification
 from nnas.layers import BATCH_NORMALIZATION_EPSILON, Outputs, affine, batch_normalization, global_average_pooling
-from nnas.recalibration import Recalibrated
+from nnas.recalibration import recalibrated
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -37,7 +37,7 @@ def test_statistics_are_means_over_the_minibatches(random):
     batches = [
         (random.normal(number, number, (5, *SHAPE)), random.integers(CLASSES, size=(5, 1))) for number in (1, 2, 4)
     ]
-    made = Recalibrated(Scaled(), {"scale": "three"}, arrays, Classification(), 5, batches, tiny.kernels)
+    made = recalibrated(Scaled(), {"scale": "three"}, arrays, Classification(), 5, batches, tiny.kernels)
     mean = np.mean([3 * images.mean() for images, _ in batches])
     variance = np.mean([9 * images.var(ddof=1) for images, _ in batches])
 
@@ -48,5 +48,5 @@ def test_statistics_are_means_over_the_minibatches(random):
     labels = (logits.argmax(axis=1) + [0, 0, 1, 0, 1]).reshape(5, 1) % CLASSES
     assert made.accuracy(images, labels) == pytest.approx(3 / 5)
     assert made.accuracy(images, labels, 3) == pytest.approx(2 / 3)
-    np.testing.assert_allclose(made._graph.outputs.logits.d, logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(made.outputs.logits.d, logits, rtol=1e-4, atol=1e-5)
     assert not nn.get_parameters(grad_only=False)

@@ -7,8 +7,9 @@ import nnabla.functions as F
 import nnabla.solvers as S
 import numpy as np
 import pytest
-from conftest import Cells, Nested, small_mobilenet
-from tiny import CLASSES, SHAPE, Judge, assert_same, objective_of, patterns, shared, without_seconds
+import tiny
+from conftest import Nested, small_mobilenet, tiny_cells
+from tiny import CLASSES, SHAPE, Judge, adam, assert_same, objective_of, patterns, shared, without_seconds
 
 from estimators.base import Part
 from estimators.macs import MACs
@@ -22,18 +23,13 @@ from nnas.objectives import MnasnetSoft, constraint
 from nnas.pricing import price
 from nnas.search import Search, Supernet
 from nnas.searchers.darts import Darts
-from nnas.searchers.didarts import DiDarts
-from nnas.searchers.gumbel import Gumbel
-from nnas.searchers.pcdarts import PcDarts
 from nnas.searchers.proxyless_gradient import ProxylessGradient
 from nnas.searchers.random_search import RandomSearch
 from nnas.searchers.reinforce import Reinforce
-from nnas.searchers.xnas import Xnas
 from nnas.space import Decision, Site, Space
 from nnas.updates import parameter_arrays, set_parameters
 
 # Every searcher of the package: a function of (space, constraints, objective, communicator=..., seed=...).
-adam = partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999)
 SEARCHERS = [
     pytest.param(partial(Reinforce, make_solver=adam, samples=3), id="reinforce"),
     pytest.param(partial(ProxylessGradient, make_solver=adam, paths="two"), id="gradient"),
@@ -43,16 +39,7 @@ VARIANTS = [
     pytest.param(partial(Reinforce, make_solver=adam, samples=3, baseline="leave_one_out"), id="leave_one_out"),
     pytest.param(partial(ProxylessGradient, make_solver=adam, paths="full"), id="gradient_full"),
 ]
-# Those whose weights are trained on a sum of all options.
-MIXING = [
-    pytest.param(partial(Darts, make_solver=adam), id="darts"),
-    pytest.param(partial(Darts, make_solver=adam, order=2), id="darts_2"),
-    pytest.param(partial(DiDarts, make_solver=adam), id="didarts"),
-    pytest.param(partial(Gumbel, make_solver=adam), id="gumbel"),
-    pytest.param(partial(Gumbel, make_solver=adam, hard=True), id="gumbel_hard"),
-    pytest.param(partial(PcDarts, make_solver=adam, channel_share=2), id="pcdarts"),
-    pytest.param(Xnas, id="xnas"),
-]
+MIXING = [pytest.param(make, id=name) for name, make in tiny.MIXING.items()]
 # For what the loop does alike with all of them.
 ONE = SEARCHERS[:1]
 
@@ -146,9 +133,7 @@ def test_a_search_on_mixtures_resumes_in_the_same_bytes(make, tmp_path):
     """On cells, in the middle of an epoch of its search."""
 
     def cells():
-        network = Cells()
-        network.input_shape, network.classes = SHAPE, CLASSES
-        return make_search(make, network, warmup_epochs=1, epochs=1, fraction=0.9)[0]
+        return make_search(make, tiny_cells(), warmup_epochs=1, epochs=1, fraction=0.9)[0]
 
     whole, other = cells(), cells()
     saved = None
@@ -170,10 +155,8 @@ def test_a_search_on_mixtures_resumes_in_the_same_bytes(make, tmp_path):
 
 def skipping(alphas=None, **changes):
     """A search by DARTS on cells, whose alphas are the same for every decision, and do not move."""
-    network = Cells()
-    network.input_shape, network.classes = SHAPE, CLASSES
     still = partial(Darts, make_solver=partial(S.Sgd, 0))
-    search = make_search(still, network, warmup_epochs=1, epochs=3, fraction=0.9, **changes)[0]
+    search = make_search(still, tiny_cells(), warmup_epochs=1, epochs=3, fraction=0.9, **changes)[0]
     for alpha in search.searcher._alphas.values():
         alpha.d = alphas
     search.searcher._take_log_probabilities()

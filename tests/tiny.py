@@ -1,14 +1,32 @@
 """A data set of seconds, whose training images are drawn anew as real ones are, and runs of loops on it."""
 
+from functools import partial
 from types import SimpleNamespace
 
+import nnabla.solvers as S
 import numpy as np
 import pytest
 
 from nnas.classifier import Classification
 from nnas.communicator import Alone
 from nnas.objectives import LinearPenalty, Reward, RewardMin
+from nnas.searchers.darts import Darts
+from nnas.searchers.didarts import DiDarts
+from nnas.searchers.gumbel import Gumbel
+from nnas.searchers.pcdarts import PcDarts
+from nnas.searchers.xnas import Xnas
 
+adam = partial(S.Adam, alpha=0.3, beta1=0.0, beta2=0.999)
+# The searchers whose weights are trained on a sum of all options.
+MIXING = {
+    "darts": partial(Darts, make_solver=adam),
+    "darts_2": partial(Darts, make_solver=adam, order=2),
+    "didarts": partial(DiDarts, make_solver=adam),
+    "gumbel": partial(Gumbel, make_solver=adam),
+    "gumbel_hard": partial(Gumbel, make_solver=adam, hard=True),
+    "pcdarts": partial(PcDarts, make_solver=adam, channel_share=2),
+    "xnas": Xnas,
+}
 SHAPE = (1, 6, 6)
 CLASSES = 4
 kernels = None  # the functions to train with: set by the fixture of this name

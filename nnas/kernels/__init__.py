@@ -6,6 +6,10 @@ with these functions is for training only.
 
 from dataclasses import dataclass
 
+# numba's fastmath for sums, whose order it may then choose; so many numbers, which lie together, are summed in float32.
+FAST = {"contract", "reassoc", "nsz"}
+LINE_OF_SUM = 1024
+
 
 @dataclass(frozen=True)
 class Normalization:

@@ -6,12 +6,11 @@ Of a stride, the outputs of stride 1 are computed and some kept; its gradients g
 import numpy as np
 from numba import njit, prange
 
+from nnas.kernels import FAST
 from nnas.kernels.lines import copy_row, layout, planes_at_once, take_row, tap_offsets
 
-_FAST = {"contract", "reassoc", "nsz"}
 
-
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _correlate(line, offsets, weights, out, length):
     """out[i] = sum over taps of weights[t] * line[i + offsets[t]]."""
     taps = weights.shape[0]
@@ -51,7 +50,7 @@ def _correlate(line, offsets, weights, out, length):
         t += 1
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _products(line, offsets, gradient, length, out):
     """out[t] += sum over i of gradient[i] * line[i + offsets[t]]."""
     taps = out.shape[0]

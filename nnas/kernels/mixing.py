@@ -3,9 +3,9 @@
 import numpy as np
 from numba import njit, prange
 
-_BLOCK = 8192  # numbers that one thread takes at once, and that are summed in float32 by lines
-_LINE = 1024
-_FAST = {"contract", "reassoc", "nsz"}
+from nnas.kernels import FAST, LINE_OF_SUM
+
+_BLOCK = 8192  # numbers that one thread takes at once
 
 
 @njit(parallel=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
@@ -27,12 +27,12 @@ def product(x, y):
     """The sum of x y, which does not depend on the number of threads. x, y: (n,)."""
     sums = np.zeros((x.shape[0] + _BLOCK - 1) // _BLOCK)
     for block in prange(sums.shape[0]):
-        for start in range(block * _BLOCK, min((block + 1) * _BLOCK, x.shape[0]), _LINE):
-            sums[block] += _product(x[start : start + _LINE], y[start : start + _LINE])
+        for start in range(block * _BLOCK, min((block + 1) * _BLOCK, x.shape[0]), LINE_OF_SUM):
+            sums[block] += _product(x[start : start + LINE_OF_SUM], y[start : start + LINE_OF_SUM])
     return sums.sum()
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _product(x, y):
     total = np.float32(0)
     for i in range(x.shape[0]):

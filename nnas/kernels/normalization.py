@@ -8,13 +8,13 @@ float32 within a line and float64 over lines.
 import numpy as np
 from numba import njit, prange
 
-_FAST = {"contract", "reassoc", "nsz"}
-_LINE = 1024  # numbers that are summed in float32, where they lie together
+from nnas.kernels import FAST, LINE_OF_SUM
+
 IDENTITY, RELU, RELU6, SWISH = range(4)
 NONE, RUNNING, BATCH, SCRATCH = range(4)
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _sum(line):
     total = np.float32(0)
     for i in range(line.shape[0]):
@@ -22,7 +22,7 @@ def _sum(line):
     return total
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _squared_deviations(line, mean):
     total = np.float32(0)
     for i in range(line.shape[0]):
@@ -72,7 +72,7 @@ def _through_activation(line, mean, scale, shift, activation, dz, out):
             out[i] = dz[i] * sigmoid * (one + value * (one - sigmoid))
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _gradient_sums(line, mean, gradient):
     total, product = np.float32(0), np.float32(0)
     for i in range(line.shape[0]):
@@ -111,11 +111,11 @@ def _moments(y, channel, samples, by_sample):
             squares += _squared_deviations(y[n, channel], middle)
     else:
         line = y[channel].reshape(-1)
-        for start in range(0, count, _LINE):
-            total += _sum(line[start : start + _LINE])
+        for start in range(0, count, LINE_OF_SUM):
+            total += _sum(line[start : start + LINE_OF_SUM])
         middle = np.float32(total / count)
-        for start in range(0, count, _LINE):
-            squares += _squared_deviations(line[start : start + _LINE], middle)
+        for start in range(0, count, LINE_OF_SUM):
+            squares += _squared_deviations(line[start : start + LINE_OF_SUM], middle)
     return total / count, squares / count
 
 
