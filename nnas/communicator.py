@@ -121,23 +121,22 @@ class Mpi(Alone):
         )
 
     def average(self, arrays):
-        values = [one if isinstance(one, np.ndarray) else self._view(one) for one in arrays if one.size]
-        large = [one for one in values if one.size >= LARGE and one.flags.c_contiguous]
-        small = [one for one in values if one.size < LARGE or not one.flags.c_contiguous]
+        values = [one.reshape(-1) if isinstance(one, np.ndarray) else self._view(one) for one in arrays if one.size]
+        large = [one for one in values if one.size >= LARGE]
+        small = [one for one in values if one.size < LARGE]
         total = sum(one.size for one in small)
         if self._buffer.size < total:
             self._buffer = np.empty(total, np.float32)
-        start, parts = 0, []
-        for one in small:
-            part = self._buffer[start : start + one.size].reshape(one.shape)
-            part[...] = one
-            parts.append(part)
-            start += one.size
-        for one in [*large, self._buffer[:total]]:
+        together = self._buffer[:total]
+        if small:
+            np.concatenate(small, out=together)
+        for one in [*large, together]:
             self._world.Allreduce(self._mpi.IN_PLACE, one)
             one *= np.float32(1 / self.size)
-        for one, part in zip(small, parts, strict=True):
-            one[...] = part
+        start = 0
+        for one in small:
+            one[...] = together[start : start + one.size]
+            start += one.size
 
     def _view(self, array):
         """The memory of a nnabla NdArray, without a copy. Kept by address: to make a view takes longer than to send a

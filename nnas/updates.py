@@ -173,7 +173,8 @@ class _GradientNorm:
         for parameter in parameters.values():
             gradient = nn.Variable(parameter.shape)
             gradient.data = parameter.grad
-            squares.append(F.sum(F.pow_scalar(gradient, 2)))
+            row, column = (1, 1, gradient.size), (1, gradient.size, 1)  # nnabla's powers and sums take 7 times as long
+            squares.append(F.batch_matmul(F.reshape(gradient, row), F.reshape(gradient, column)))
         self._norm = F.pow_scalar(F.add_n(*squares), 0.5)
         self._sum = self._norm.parent.inputs[0].parent
 
@@ -181,7 +182,7 @@ class _GradientNorm:
         active = set(active)
         self._sum.set_active_input_mask([name in active for name in self._names])
         self._norm.forward()
-        return float(self._norm.d)
+        return self._norm.d.item()
 
 
 def _by_scope(statistics, parameters):
