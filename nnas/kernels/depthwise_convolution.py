@@ -1,5 +1,6 @@
-"""Depthwise convolution, channel by channel, over planes laid out as lines.
+"""Depthwise convolution and the normalization after it, channel by channel, which stays in a cache meanwhile.
 
+Planes are laid out as lines.
 Of a stride, the outputs of stride 1 are computed and some kept; its gradients get zeros in between.
 """
 
@@ -7,7 +8,8 @@ import numpy as np
 from numba import njit, prange
 
 from nnas.kernels import FAST
-from nnas.kernels.lines import copy_row, layout, planes_at_once, take_row, tap_offsets
+from nnas.kernels.lines import layout, places, planes_at_once, read, tap_offsets, write
+from nnas.kernels.normalization import IDENTITY, NONE, normalize, normalize_back
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -82,89 +84,115 @@ def _products(line, offsets, gradient, length, out):
 
 
 @njit(cache=True)
-def _write_planes(
-    x, by_sample, channel, first, count, line, begin, plane_step, row_step, stride_h, stride_w, rectified
-):
-    """Lay the planes of some samples into a line, with `stride - 1` places left between neighbours.
-
-    x: (N, C, H, W) if by_sample, or (C, N, H, W). rectified: negative numbers become 0.
-    """
-    height, width = x.shape[2], x.shape[3]
-    for n in range(count):
-        for h in range(height):
-            at = begin + n * plane_step + h * stride_h * row_step
-            source = x[first + n, channel, h] if by_sample else x[channel, first + n, h]
-            target = line[at : at + (width - 1) * stride_w + 1]
-            copy_row(source, target, stride_w)
-            if rectified:
-                for w in range(width):
-                    target[w] = max(target[w], np.float32(0))
+def _convolve(x, weight, y, at, c, rectified, lines):
+    """Write channel c of x * weight at a place of y: (any, N, out_h * out_w). x: (N, C, H * W); lines: as layout()
+    returns."""
+    samples = x.shape[0]
+    plane, at_once, begin, offsets, inside, outside = lines
+    line = np.zeros(at_once * plane + 2 * begin, np.float32)
+    out = np.empty(at_once * plane, np.float32)
+    for first in range(0, samples, at_once):
+        count = min(at_once, samples - first)
+        for n in range(count):
+            write(x[first + n, c], line[begin + n * plane :], inside, rectified)
+        _correlate(line, offsets, weight[c], out, (count - 1) * plane + outside[-1] + 1)
+        for n in range(count):
+            read(out[n * plane :], outside, y[at, first + n], False)
 
 
-@njit(parallel=True, cache=True)
-def forward(x, weight, y, window, rectified):
-    """y = x * weight. x: (N, C, H, W); weight: (C, kh * kw); y: (C, N, out_h, out_w).
-
-    rectified: whether x goes through a ReLU first.
-    """
-    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
-    samples, channels, height, width = x.shape
-    row, plane, at_once, begin, offsets = layout(samples, height, width, window)
-    for c in prange(channels):
-        line = np.zeros(at_once * plane + 2 * begin, np.float32)
-        out = np.empty(at_once * plane, np.float32)
-        for first in range(0, samples, at_once):
-            count = min(at_once, samples - first)
-            _write_planes(x, True, c, first, count, line, begin, plane, row, 1, 1, rectified)
-            length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
-            _correlate(line, offsets, weight[c], out, length)
-            for n in range(count):
-                for h in range(out_h):
-                    take_row(out[n * plane + h * stride_h * row :], stride_w, y[c, first + n, h], False)
-
-
-@njit(parallel=True, cache=True)
-def backward(
-    x, weight, dy, dx, dweight, window, rectified, wants_dx, accumulates_dx, wants_dweight, accumulates_dweight
-):
-    """The gradients of `forward`; those that are not wanted are not touched. dy: as y."""
+@njit(cache=True)
+def _layout_back(samples, height, width, window):
+    """As layout(), of lines for x and for the output's gradient alike: the step between planes, how many of them are
+    laid out at once, where the first one begins in x and in the gradient, the offsets of the taps, those of the
+    gradient under the mirrored window, and the places of a plane's numbers in x and in the gradient."""
     kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w = window
-    samples, channels, height, width = x.shape
     wide_h, wide_w = (out_h - 1) * stride_h + 1, (out_w - 1) * stride_w + 1  # of the gradient with its zeros
     top, left = max((kh - 1) * dilation_h - pad_h, 0), max((kw - 1) * dilation_w - pad_w, 0)
     row = max(width + pad_w, wide_w + left)
     plane = max(height + pad_h, wide_h + top) * row
-    at_once = planes_at_once(samples, plane)
-    offsets, mirrored = tap_offsets(window, row), np.empty(kh * kw, np.int64)
+    mirrored = np.empty(kh * kw, np.int64)
     for i in range(kh):
         for j in range(kw):
             mirrored[i * kw + j] = (pad_h - i * dilation_h + top) * row + pad_w - j * dilation_w + left
-    begin, gradient_begin = pad_h * row + pad_w, top * row + left
-    for c in prange(channels):
-        line = np.zeros(at_once * plane + 2 * begin, np.float32)
-        gradient = np.zeros(at_once * plane + gradient_begin + begin, np.float32)
-        out = np.empty(at_once * plane, np.float32)
-        sums = np.zeros(kh * kw, np.float64)
-        for first in range(0, samples, at_once):
-            count = min(at_once, samples - first)
-            if count < at_once:
-                gradient[:] = 0  # of planes that the last group has not
-            _write_planes(dy, False, c, first, count, gradient, gradient_begin, plane, row, stride_h, stride_w, False)
-            if wants_dweight:
-                _write_planes(x, True, c, first, count, line, begin, plane, row, 1, 1, rectified)
-                _products(
-                    line, offsets, gradient[gradient_begin:], (count - 1) * plane + (wide_h - 1) * row + wide_w, sums
-                )
-            if wants_dx:
-                _correlate(gradient, mirrored, weight[c], out, (count - 1) * plane + (height - 1) * row + width)
-                for n in range(count):
-                    for h in range(height):
-                        result = out[n * plane + h * row : n * plane + h * row + width]
-                        if rectified:
-                            source = x[first + n, c, h]
-                            for w in range(width):
-                                result[w] = result[w] if source[w] > 0 else np.float32(0)
-                        take_row(result, 1, dx[first + n, c, h], accumulates_dx)
+    return (
+        plane,
+        planes_at_once(samples, plane),
+        pad_h * row + pad_w,
+        top * row + left,
+        tap_offsets(window, row),
+        mirrored,
+        places(height, width, row, 1, 1),
+        places(out_h, out_w, row, stride_h, stride_w),
+    )
+
+
+@njit(cache=True)
+def _convolve_back(x, weight, dy, dx, dweight, c, rectified, lines, flags):
+    """The gradients of channel c of `_convolve`; those that are not wanted are not touched. dy: (N, out_h * out_w);
+    lines: as _layout_back() returns; flags: (wants dx, accumulates dx, wants dweight, accumulates dweight)."""
+    wants_dx, accumulates_dx, wants_dweight, accumulates_dweight = flags
+    samples = x.shape[0]
+    plane, at_once, begin, gradient_begin, offsets, mirrored, inside, outside = lines
+    line = np.zeros(at_once * plane + 2 * begin, np.float32)
+    gradient = np.zeros(at_once * plane + gradient_begin + begin, np.float32)
+    out = np.empty(at_once * plane, np.float32)
+    sums = np.zeros(offsets.shape[0], np.float64)
+    for first in range(0, samples, at_once):
+        count = min(at_once, samples - first)
+        if count < at_once:
+            gradient[:] = 0  # of planes that the last group has not
+        for n in range(count):
+            write(dy[first + n], gradient[gradient_begin + n * plane :], outside, False)
         if wants_dweight:
-            for t in range(kh * kw):
-                dweight[c, t] = sums[t] + (dweight[c, t] if accumulates_dweight else 0)
+            for n in range(count):
+                write(x[first + n, c], line[begin + n * plane :], inside, rectified)
+            length = (count - 1) * plane + outside[-1] + 1
+            _products(line, offsets, gradient[gradient_begin:], length, sums)
+        if wants_dx:
+            _correlate(gradient, mirrored, weight[c], out, (count - 1) * plane + inside[-1] + 1)
+            for n in range(count):
+                result = out[n * plane :]
+                if rectified:
+                    source = x[first + n, c]
+                    for i in range(inside.shape[0]):
+                        if not source[i] > 0:
+                            result[inside[i]] = 0
+                read(result, inside, dx[first + n, c], accumulates_dx)
+    if wants_dweight:
+        for t in range(sums.shape[0]):
+            dweight[c, t] = sums[t] + (dweight[c, t] if accumulates_dweight else 0)
+
+
+@njit(parallel=True, cache=True)
+def forward(x, weight, window, rectified, y, norm, activation, shortcut, z, kept):
+    """z = activation(normalized x * weight) + shortcut. x: (N, C, H, W); weight: (C, kh * kw).
+
+    rectified: whether x goes through a ReLU first. y: (C, N, out_h * out_w), gets x * weight, or is empty. The rest:
+    as in normalization.forward.
+    """
+    samples, channels, size = z.shape
+    lines = layout(samples, x.shape[2], x.shape[3], window)
+    planes = x.reshape((samples, channels, -1))
+    for c in prange(channels):
+        line = y[c : c + 1] if y.shape[0] > 0 else np.empty((1, samples, size), np.float32)
+        _convolve(planes, weight, line, 0, c, rectified, lines)
+        normalize(line, 0, False, c, norm, activation, shortcut, z, kept)
+
+
+@njit(parallel=True, cache=True)
+def backward(x, weight, window, rectified, y, statistics, activation, kept, dz, dgamma, dbeta, dx, dweight, flags):
+    """The gradients of `forward`; those of x and weight that are not wanted are not touched.
+
+    y: as `forward` left it; what it has not kept is computed again. flags: as in _convolve_back.
+    """
+    samples, channels, size = dz.shape
+    lines = layout(samples, x.shape[2], x.shape[3], window)
+    lines_back = _layout_back(samples, x.shape[2], x.shape[3], window)
+    planes, dplanes = x.reshape((samples, channels, -1)), dx.reshape((dx.shape[0], dx.shape[1], -1))
+    for c in prange(channels):
+        line = y[c : c + 1] if y.shape[0] > 0 else np.empty((1, samples, size), np.float32)
+        if y.shape[0] == 0 and (statistics != NONE or activation != IDENTITY):  # otherwise the numbers do not matter
+            _convolve(planes, weight, line, 0, c, rectified, lines)
+        dline = np.empty((1, samples, size), np.float32)
+        normalize_back(line, 0, False, c, statistics, activation, kept, dz, dline, 0, dgamma, dbeta)
+        _convolve_back(planes, weight, dline[0], dplanes, dweight, c, rectified, lines_back, flags)

@@ -185,7 +185,9 @@ class Normalized(_KernelFunction):
         self._norm = norm or Normalization(None)
         self._statistics, self._activation = _STATISTICS[self._norm.statistics], _ACTIVATIONS[activation]
         self._is_linear = (self._statistics, self._activation) == (normalization.NONE, normalization.IDENTITY)
-        self._buffer = None
+        computes_again = self._statistics in (normalization.RUNNING, normalization.SCRATCH)
+        self._keeps = window is not None and not self._is_linear and not computes_again
+        self._is_depthwise, self._buffer = False, None
 
     @property
     def name(self):
@@ -210,39 +212,34 @@ class Normalized(_KernelFunction):
                 self._geometry = _geometry(self._shape[2:], self._window)
             self._is_depthwise = self._groups == channels == maps
             self._weight_shape = (maps, prod(weight[1:]))
-            self._planes = (maps, samples, *size)
         self._maps = maps
         self._lines = (samples, maps, prod(size))
-        self._kept_lines = self._lines if self._window is None else (maps, samples, prod(size))
+        self._kept_lines = (maps, samples, prod(size))
         outputs[0].reset_shape((samples, maps, *size), True)
         self._kept = np.empty((4, maps), np.float32)
         self._ones, self._zeros = np.ones(maps, np.float32), np.zeros(maps, np.float32)
 
     def forward_impl(self, inputs, outputs):
-        y = self._convolved(inputs)
-        gamma = self._data(inputs, "gamma", (self._maps,), self._ones)
-        beta = self._data(inputs, "beta", (self._maps,), self._zeros)
         mean = variance = self._zeros
         if self._statistics in (normalization.BATCH, normalization.RUNNING):
             mean = _view(self._norm.mean.data, (self._maps,))
             variance = _view(self._norm.variance.data, (self._maps,))
-        normalization.forward(
-            y,
-            self._window is None,
-            self._statistics,
-            gamma,
-            beta,
-            mean,
-            variance,
-            self._norm.decay,
-            self._norm.epsilon,
+        gamma = self._data(inputs, "gamma", (self._maps,), self._ones)
+        beta = self._data(inputs, "beta", (self._maps,), self._zeros)
+        arguments = (
+            (self._statistics, gamma, beta, mean, variance, self._norm.decay, self._norm.epsilon),
             self._activation,
             self._data(inputs, "shortcut", self._lines, _EMPTY3),
             _view(outputs[0].data, self._lines, True),
             self._kept,
         )
-        if self._is_linear or self._statistics in (normalization.RUNNING, normalization.SCRATCH):
-            self._release()
+        if self._is_depthwise:
+            y = self._take_buffer().array if self._keeps else _EMPTY3
+            depthwise_convolution.forward(*self._operands(inputs), self._geometry, self._rectified, y, *arguments)
+        else:
+            normalization.forward(self._multiplied(inputs), self._window is None, *arguments)
+            if not self._keeps:
+                self._release()
 
     def backward_impl(self, inputs, outputs, wanted, accumulated):
         dz = _view(outputs[0].grad, self._lines)
@@ -253,59 +250,58 @@ class Normalized(_KernelFunction):
         if not any(wanted[position] for name, position in at.items() if name != "shortcut"):
             self._release()
             return
+        through = self._statistics, self._activation, self._kept, dz
+        sums = np.empty((2, self._maps), np.float32)
         if self._window is None:
             y = _view(inputs[0].data, self._lines)
             is_direct = wanted[0] and not accumulated[0]
-            dy = _view(inputs[0].grad, self._lines, True) if is_direct else np.empty(self._lines, np.float32)
+            dx = _view(inputs[0].grad, self._lines, True) if is_direct else np.empty(self._lines, np.float32)
+            normalization.backward(y, True, *through, dx, *sums)
+            if wanted[0] and accumulated[0]:
+                normalization.pass_on(dx, self._gradient(inputs, "x", self._lines, accumulated), True)
         else:
-            y = dy = self._kept_or_computed(inputs)
-        dgamma, dbeta = np.empty((2, self._maps), np.float32)
-        normalization.backward(
-            y, self._window is None, self._statistics, self._kept, self._activation, dz, dy, dgamma, dbeta
-        )
-        for name, gradient in (("gamma", dgamma), ("beta", dbeta)):
+            self._convolve_back(inputs, through, sums, wanted, accumulated)
+        for name, gradient in zip(("gamma", "beta"), sums, strict=True):
             if name in at and wanted[at[name]]:
                 target = self._gradient(inputs, name, (self._maps,), accumulated)
                 np.add(gradient, target if accumulated[at[name]] else 0, out=target)
-        if self._window is not None:
-            self._convolve_back(inputs, dy, wanted, accumulated)
-        elif wanted[0] and accumulated[0]:
-            normalization.pass_on(dy, self._gradient(inputs, "x", self._lines, accumulated), True)
         self._release()
 
-    def _kept_or_computed(self, inputs):
-        if self._buffer is None and self._is_linear:
-            self._buffer = _buffers.take(self._kept_lines)  # the numbers do not matter to a linear function's gradient
-        return self._buffer.array if self._buffer else self._convolved(inputs)
-
-    def _convolved(self, inputs):
-        x = _view(inputs[0].data, self._shape)
-        if self._window is None:
-            return x.reshape(self._lines)
-        if self._buffer is None:
-            self._buffer = _buffers.take(self._kept_lines)
-        weight = _view(inputs[1].data, self._weight_shape)
-        if self._is_depthwise:
-            y = self._buffer.array.reshape(self._planes)
-            depthwise_convolution.forward(x, weight, y, self._geometry, self._rectified)
-        else:
-            matrix_convolution.forward(x, weight, self._buffer.array, self._geometry, self._groups)
-        return self._buffer.array
-
-    def _convolve_back(self, inputs, dy, wanted, accumulated):
-        arguments = (
-            _view(inputs[0].data, self._shape),
-            _view(inputs[1].data, self._weight_shape),
-            dy.reshape(self._planes) if self._is_depthwise else dy,
+    def _convolve_back(self, inputs, through, sums, wanted, accumulated):
+        operands = self._operands(inputs)
+        gradients = (
             self._gradient(inputs, "x", self._shape, accumulated) if wanted[0] else _EMPTY4,
             self._gradient(inputs, "weight", self._weight_shape, accumulated) if wanted[1] else _EMPTY2,
-            self._geometry,
         )
         flags = wanted[0], accumulated[0], wanted[1], accumulated[1]
         if self._is_depthwise:
-            depthwise_convolution.backward(*arguments, self._rectified, *flags)
+            y = self._buffer.array if self._buffer else _EMPTY3
+            depthwise_convolution.backward(
+                *operands, self._geometry, self._rectified, y, *through, *sums, *gradients, flags
+            )
+            return
+        if self._is_linear:
+            y = self._take_buffer().array  # the numbers do not matter to a linear function's gradient
         else:
-            matrix_convolution.backward(*arguments, self._groups, *flags)
+            y = self._buffer.array if self._buffer else self._multiplied(inputs)
+        normalization.backward(y, False, *through, y, *sums)
+        matrix_convolution.backward(*operands, y, *gradients, self._geometry, self._groups, *flags)
+
+    def _multiplied(self, inputs):
+        """What is normalized, where it is not of a depthwise convolution."""
+        if self._window is None:
+            return _view(inputs[0].data, self._lines)
+        y = self._take_buffer().array
+        matrix_convolution.forward(*self._operands(inputs), y, self._geometry, self._groups)
+        return y
+
+    def _operands(self, inputs):
+        return _view(inputs[0].data, self._shape), _view(inputs[1].data, self._weight_shape)
+
+    def _take_buffer(self):
+        if self._buffer is None:
+            self._buffer = _buffers.take(self._kept_lines)
+        return self._buffer
 
     def _data(self, inputs, name, shape, otherwise):
         return _view(inputs[self._at[name]].data, shape) if name in self._at else otherwise
@@ -336,21 +332,21 @@ class Pooling(_KernelFunction):
 
     def setup_impl(self, inputs, outputs):
         samples, channels, *size = inputs[0].shape
-        self._geometry = _geometry(size, self._window)
-        out = self._geometry[2:4]
-        self._from, self._to = (samples * channels, *size), (samples * channels, *out)
+        self._sizes = tuple(size), _geometry(size, self._window)
+        out = self._sizes[1][2:4]
+        self._from, self._to = (samples * channels, prod(size)), (samples * channels, prod(out))
         outputs[0].reset_shape((samples, channels, *out), True)
 
     def forward_impl(self, inputs, outputs):
         x, y = _view(inputs[0].data, self._from), _view(outputs[0].data, self._to, True)
-        pooling.forward(x, y, self._geometry, *self._flags)
+        pooling.forward(x, y, *self._sizes, *self._flags)
 
     def backward_impl(self, inputs, outputs, wanted, accumulated):
         if wanted[0]:
             dx = _view(inputs[0].grad, self._from, not accumulated[0])
             # An average needs the shape of x only.
             x = dx if self._flags[0] else _view(inputs[0].data, self._from)
-            pooling.backward(x, _view(outputs[0].grad, self._to), dx, self._geometry, *self._flags, accumulated[0])
+            pooling.backward(x, _view(outputs[0].grad, self._to), dx, *self._sizes, *self._flags, accumulated[0])
 
 
 class WeightedSum(_KernelFunction):

@@ -11,7 +11,8 @@ from numba import njit, prange
 from nnas.kernels.blas import gemm
 from nnas.kernels.lines import add_row, take_row
 
-_COLUMNS = 256  # of a matrix product: enough for the BLAS to work well
+_COLUMNS = 256  # of a matrix product of small images: enough for the BLAS to work well
+_PIECE = 128  # columns of a product of an image as it lies: rows far apart are slow to read, and few of them stay near
 _SHARES = 8  # parts of a batch whose weight gradients are summed apart, and then in their order
 
 
@@ -100,7 +101,11 @@ def forward(x, weight, y, window, groups):
                 right = columns.ctypes.data
             left = weight[g * maps :].ctypes.data
             out = y[g * maps :, first:].ctypes.data
-            gemm(0, 0, maps, count * size, depth, left, depth, right, count * size, 0.0, out, samples * size)
+            wide = count * size
+            piece = _PIECE if plain else wide
+            for start in range(0, wide, piece):
+                cut, at = min(piece, wide - start), 4 * start
+                gemm(0, 0, maps, cut, depth, left, depth, right + at, wide, 0.0, out + at, samples * size)
 
 
 @njit(parallel=True, cache=True)
@@ -120,6 +125,7 @@ def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_d
             first = part * at_once
             count = min(at_once, samples - first)
             wide = count * size
+            piece = _PIECE if plain else wide
             if wants_dx and not plain and not accumulates_dx:
                 dx[first : first + count] = 0
             packed = columns.reshape(-1)[: columns.shape[0] * wide].reshape((columns.shape[0], wide))
@@ -131,13 +137,19 @@ def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_d
                         _gather(x, first, count, g * channels, channels, window, packed)
                         fields = packed.ctypes.data
                     total = sums[share, g * maps :].ctypes.data
-                    gemm(0, 1, maps, depth, wide, gradient, samples * size, fields, wide, 1.0, total, depth)
+                    for start in range(0, wide, piece):
+                        cut, at = min(piece, wide - start), 4 * start
+                        gemm(
+                            0, 1, maps, depth, cut, gradient + at, samples * size, fields + at, wide, 1.0, total, depth
+                        )
                 if wants_dx:
                     left = weight[g * maps :].ctypes.data
                     out, beta = packed.ctypes.data, 0.0
                     if plain:
                         out, beta = dx[first, g * channels :].ctypes.data, 1.0 if accumulates_dx else 0.0
-                    gemm(1, 0, depth, wide, maps, left, depth, gradient, samples * size, beta, out, wide)
+                    for start in range(0, wide, piece):
+                        cut, at = min(piece, wide - start), 4 * start
+                        gemm(1, 0, depth, cut, maps, left, depth, gradient + at, samples * size, beta, out + at, wide)
                     if not plain:
                         _scatter(packed, dx, first, count, g * channels, channels, window)
     if wants_dweight:

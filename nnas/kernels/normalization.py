@@ -119,64 +119,76 @@ def _moments(y, channel, samples, by_sample):
     return total / count, squares / count
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def forward(
-    y, by_sample, statistics, gamma, beta, running_mean, running_variance, decay, epsilon, activation, shortcut, z, kept
-):
+@njit(cache=True, error_model="numpy")
+def normalize(y, at, by_sample, c, norm, activation, shortcut, z, kept):
+    """`forward` of channel c, whose place in y is `at`."""
+    statistics, gamma, beta, running_mean, running_variance, decay, epsilon = norm
+    samples = z.shape[0]
+    count = samples * z.shape[2]
+    mean, inverse = 0.0, 1.0
+    if statistics == RUNNING:
+        mean, inverse = running_mean[c], 1 / np.sqrt(running_variance[c] + epsilon)
+    elif statistics != NONE:
+        mean, variance = _moments(y, at, samples, by_sample)
+        inverse = 1 / np.sqrt(variance + epsilon)
+        if statistics == BATCH:
+            unbiased = variance * count / max(count - 1, 1)
+            running_mean[c] = decay * running_mean[c] + (1 - decay) * mean
+            running_variance[c] = decay * running_variance[c] + (1 - decay) * unbiased
+    kept[0, c], kept[1, c], kept[2, c], kept[3, c] = mean, inverse, gamma[c] * inverse, beta[c]
+    for n in range(samples):
+        _activate(_line(y, at, n, by_sample), kept[0, c], kept[2, c], kept[3, c], activation, z[n, c])
+        if shortcut.shape[0] > 0:
+            for i in range(z.shape[2]):
+                z[n, c, i] += shortcut[n, c, i]
+
+
+@njit(parallel=True, cache=True)
+def forward(y, by_sample, norm, activation, shortcut, z, kept):
     """z = activation(normalized y) + shortcut.
 
     y: (channels, samples, size), or (samples, channels, size) if by_sample; z: (samples, channels, size), and so
-    shortcut, which may be empty. kept: (4, channels), gets what `backward` needs: mean, 1 / deviation, scale, shift.
+    shortcut, which may be empty. norm: (statistics, gamma, beta, running mean, running variance, decay, epsilon). kept:
+    (4, channels), gets what `backward` needs: mean, 1 / deviation, scale, shift.
     """
-    channels, samples = z.shape[1], z.shape[0]
-    count = samples * z.shape[2]
-    for c in prange(channels):
-        mean, inverse = 0.0, 1.0
-        if statistics == RUNNING:
-            mean, inverse = running_mean[c], 1 / np.sqrt(running_variance[c] + epsilon)
-        elif statistics != NONE:
-            mean, variance = _moments(y, c, samples, by_sample)
-            inverse = 1 / np.sqrt(variance + epsilon)
-            if statistics == BATCH:
-                unbiased = variance * count / max(count - 1, 1)
-                running_mean[c] = decay * running_mean[c] + (1 - decay) * mean
-                running_variance[c] = decay * running_variance[c] + (1 - decay) * unbiased
-        kept[0, c], kept[1, c], kept[2, c], kept[3, c] = mean, inverse, gamma[c] * inverse, beta[c]
+    for c in prange(z.shape[1]):
+        normalize(y, c, by_sample, c, norm, activation, shortcut, z, kept)
+
+
+@njit(cache=True, error_model="numpy")
+def normalize_back(y, at, by_sample, c, statistics, activation, kept, dz, dy, dy_at, dgamma, dbeta):
+    """`backward` of channel c, whose places in y and dy are given."""
+    samples, size = dz.shape[0], dz.shape[2]
+    count = samples * size
+    mean, inverse, scale, shift = kept[0, c], kept[1, c], kept[2, c], kept[3, c]
+    gradient = np.empty((samples, size), np.float32)
+    total, product = 0.0, 0.0
+    for n in range(samples):
+        line = _line(y, at, n, by_sample)
+        _through_activation(line, mean, scale, shift, activation, dz[n, c], gradient[n])
+        sums = _gradient_sums(line, mean, gradient[n])
+        total += sums[0]
+        product += sums[1]
+    dbeta[c] = total
+    dgamma[c] = product * inverse
+    middle = np.float32(total / count)
+    slope = np.float32(product * inverse * inverse / count)
+    if statistics not in (BATCH, SCRATCH):
         for n in range(samples):
-            _activate(_line(y, c, n, by_sample), kept[0, c], kept[2, c], kept[3, c], activation, z[n, c])
-            if shortcut.shape[0] > 0:
-                for i in range(z.shape[2]):
-                    z[n, c, i] += shortcut[n, c, i]
+            _scale(gradient[n], scale, _line(dy, dy_at, n, by_sample))
+    elif by_sample:
+        for n in range(samples):
+            _center(y[n, at], mean, gradient[n], middle, slope, scale, dy[n, dy_at])
+    else:
+        _center(y[at].reshape(-1), mean, gradient.reshape(-1), middle, slope, scale, dy[dy_at].reshape(-1))
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def backward(y, by_sample, statistics, kept, activation, dz, dy, dgamma, dbeta):
+@njit(parallel=True, cache=True)
+def backward(y, by_sample, statistics, activation, kept, dz, dy, dgamma, dbeta):
     """Gradients of `forward`, also through the statistics where they are of the batch. dy, of y's layout, may be y;
     dgamma and dbeta: (channels,)."""
-    channels, samples, size = dz.shape[1], dz.shape[0], dz.shape[2]
-    count = samples * size
-    for c in prange(channels):
-        mean, inverse, scale, shift = kept[0, c], kept[1, c], kept[2, c], kept[3, c]
-        gradient = np.empty((samples, size), np.float32)
-        total, product = 0.0, 0.0
-        for n in range(samples):
-            line = _line(y, c, n, by_sample)
-            _through_activation(line, mean, scale, shift, activation, dz[n, c], gradient[n])
-            sums = _gradient_sums(line, mean, gradient[n])
-            total += sums[0]
-            product += sums[1]
-        dbeta[c] = total
-        dgamma[c] = product * inverse
-        middle = np.float32(total / count)
-        slope = np.float32(product * inverse * inverse / count)
-        if statistics not in (BATCH, SCRATCH):
-            for n in range(samples):
-                _scale(gradient[n], scale, _line(dy, c, n, by_sample))
-        elif by_sample:
-            for n in range(samples):
-                _center(y[n, c], mean, gradient[n], middle, slope, scale, dy[n, c])
-        else:
-            _center(y[c].reshape(-1), mean, gradient.reshape(-1), middle, slope, scale, dy[c].reshape(-1))
+    for c in prange(dz.shape[1]):
+        normalize_back(y, c, by_sample, c, statistics, activation, kept, dz, dy, c, dgamma, dbeta)
 
 
 @njit(parallel=True, cache=True)

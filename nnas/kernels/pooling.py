@@ -3,17 +3,9 @@
 import numpy as np
 from numba import njit, prange
 
-from nnas.kernels.lines import copy_row, layout, take_row
+from nnas.kernels.lines import layout, read, write
 
 _PARTS = 64  # a batch's planes are shared out in so many parts, if there are enough
-
-
-@njit(cache=True)
-def _write(x, first, count, line, begin, plane, row):
-    for n in range(count):
-        for h in range(x.shape[1]):
-            at = begin + n * plane + h * row
-            copy_row(x[first + n, h], line[at : at + x.shape[2]], 1)
 
 
 @njit(cache=True)
@@ -37,24 +29,24 @@ def _sums(line, offsets, length, out):
 
 @njit(cache=True)
 def _counts(height, width, window, counts_pad):
-    """How many numbers each average is of: (out_h, out_w)."""
+    """How many numbers each average is of: (out_h * out_w,)."""
     kh, kw, out_h, out_w, pad_h, pad_w, stride_h, stride_w, _, _ = window
-    counts = np.empty((out_h, out_w), np.float32)
+    counts = np.empty(out_h * out_w, np.float32)
     for h in range(out_h):
         rows = min(h * stride_h - pad_h + kh, height) - max(h * stride_h - pad_h, 0)
         for w in range(out_w):
             columns = min(w * stride_w - pad_w + kw, width) - max(w * stride_w - pad_w, 0)
-            counts[h, w] = kh * kw if counts_pad else max(rows, 0) * max(columns, 0)
+            counts[h * out_w + w] = kh * kw if counts_pad else max(rows, 0) * max(columns, 0)
     return counts
 
 
 @njit(parallel=True, cache=True, error_model="numpy")
-def forward(x, y, window, averages, counts_pad):
-    """x: (planes, H, W); y: (planes, out_h, out_w). averages: or else the maximum. counts_pad: in an average."""
-    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
-    planes, height, width = x.shape
-    row, plane, at_once, begin, offsets = layout(planes, height, width, window)
-    counts = _counts(height, width, window, counts_pad)
+def forward(x, y, size, window, averages, counts_pad):
+    """x: (planes, H * W); y: (planes, out_h * out_w); size: (H, W). averages: or else the maximum. counts_pad: in an
+    average."""
+    planes = x.shape[0]
+    plane, at_once, begin, offsets, inside, outside = layout(planes, *size, window)
+    counts = _counts(*size, window, counts_pad)
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
         line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
@@ -62,28 +54,27 @@ def forward(x, y, window, averages, counts_pad):
         last = (part + 1) * planes // parts
         for first in range(part * planes // parts, last, at_once):
             count = min(at_once, last - first)
-            _write(x, first, count, line, begin, plane, row)
-            length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
+            for n in range(count):
+                write(x[first + n], line[begin + n * plane :], inside, False)
+            length = (count - 1) * plane + outside[-1] + 1
             if averages:
                 _sums(line, offsets, length, out)
             else:
                 _largest(line, offsets, length, out)
             for n in range(count):
-                for h in range(out_h):
-                    target = y[first + n, h]
-                    take_row(out[n * plane + h * stride_h * row :], stride_w, target, False)
-                    if averages:
-                        for w in range(out_w):
-                            target[w] /= counts[h, w]
+                target = y[first + n]
+                read(out[n * plane :], outside, target, False)
+                if averages:
+                    for i in range(counts.shape[0]):
+                        target[i] /= counts[i]
 
 
 @njit(parallel=True, cache=True, error_model="numpy")
-def backward(x, dy, dx, window, averages, counts_pad, accumulates):
+def backward(x, dy, dx, size, window, averages, counts_pad, accumulates):
     """The gradient of `forward`."""
-    _, _, out_h, out_w, _, _, stride_h, stride_w, _, _ = window
-    planes, height, width = x.shape
-    row, plane, at_once, begin, offsets = layout(planes, height, width, window)
-    counts = _counts(height, width, window, counts_pad)
+    planes = x.shape[0]
+    plane, at_once, begin, offsets, inside, outside = layout(planes, *size, window)
+    counts = _counts(*size, window, counts_pad)
     parts = min(_PARTS, (planes + at_once - 1) // at_once)
     for part in prange(parts):
         line = np.full(at_once * plane + 2 * begin, 0 if averages else -np.inf, np.float32)
@@ -92,15 +83,15 @@ def backward(x, dy, dx, window, averages, counts_pad, accumulates):
         last = (part + 1) * planes // parts
         for first in range(part * planes // parts, last, at_once):
             count = min(at_once, last - first)
-            length = (count - 1) * plane + (out_h - 1) * stride_h * row + (out_w - 1) * stride_w + 1
+            length = (count - 1) * plane + outside[-1] + 1
             if not averages:
-                _write(x, first, count, line, begin, plane, row)
+                for n in range(count):
+                    write(x[first + n], line[begin + n * plane :], inside, False)
                 _largest(line, offsets, length, out)
             for n in range(count):
-                for h in range(out_h):
-                    source, target = dy[first + n, h], gradient[n * plane + h * stride_h * row :]
-                    for w in range(out_w):
-                        target[w * stride_w] = source[w] / counts[h, w] if averages else source[w]
+                source, target = dy[first + n], gradient[n * plane :]
+                for i in range(counts.shape[0]):
+                    target[outside[i]] = source[i] / counts[i] if averages else source[i]
             # Each number gets what the windows that saw it hand back: those of a maximum all to its first place.
             back = np.zeros(at_once * plane + 2 * begin, np.float32)
             for t in range(offsets.shape[0]):
@@ -116,6 +107,4 @@ def backward(x, dy, dx, window, averages, counts_pad, accumulates):
             if not averages:
                 gradient[:] = 0
             for n in range(count):
-                for h in range(height):
-                    at = begin + n * plane + h * row
-                    take_row(back[at : at + width], 1, dx[first + n, h], accumulates)
+                read(back[begin + n * plane :], inside, dx[first + n], accumulates)
