@@ -118,14 +118,14 @@ def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_d
     plain = _is_plain(window, at_once)
     parts = (samples + at_once - 1) // at_once
     shares = min(parts, _SHARES)
-    sums = np.zeros((shares, weight.shape[0] if wants_dweight else 0, depth), np.float32)
+    sums = np.empty((shares, weight.shape[0] if wants_dweight else 0, depth), np.float32)
     for share in prange(shares):
         columns = np.empty((1 if plain else depth, at_once * size), np.float32)
-        for part in range(share * parts // shares, (share + 1) * parts // shares):
+        first_part = share * parts // shares
+        for part in range(first_part, (share + 1) * parts // shares):
             first = part * at_once
             count = min(at_once, samples - first)
             wide = count * size
-            piece = _PIECE if plain else wide
             if wants_dx and not plain and not accumulates_dx:
                 dx[first : first + count] = 0
             packed = columns.reshape(-1)[: columns.shape[0] * wide].reshape((columns.shape[0], wide))
@@ -137,19 +137,14 @@ def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_d
                         _gather(x, first, count, g * channels, channels, window, packed)
                         fields = packed.ctypes.data
                     total = sums[share, g * maps :].ctypes.data
-                    for start in range(0, wide, piece):
-                        cut, at = min(piece, wide - start), 4 * start
-                        gemm(
-                            0, 1, maps, depth, cut, gradient + at, samples * size, fields + at, wide, 1.0, total, depth
-                        )
+                    beta = 0.0 if part == first_part else 1.0
+                    gemm(0, 1, maps, depth, wide, gradient, samples * size, fields, wide, beta, total, depth)
                 if wants_dx:
                     left = weight[g * maps :].ctypes.data
                     out, beta = packed.ctypes.data, 0.0
                     if plain:
                         out, beta = dx[first, g * channels :].ctypes.data, 1.0 if accumulates_dx else 0.0
-                    for start in range(0, wide, piece):
-                        cut, at = min(piece, wide - start), 4 * start
-                        gemm(1, 0, depth, cut, maps, left, depth, gradient + at, samples * size, beta, out + at, wide)
+                    gemm(1, 0, depth, wide, maps, left, depth, gradient, samples * size, beta, out, wide)
                     if not plain:
                         _scatter(packed, dx, first, count, g * channels, channels, window)
     if wants_dweight:
