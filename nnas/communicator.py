@@ -33,9 +33,9 @@ PAUSE = 0.01  # seconds between looks at whether a long work of the first proces
 
 class Alone:
     """The communicator of one process. leads: whether this process is the one that writes and speaks. place: its rank
-    among those on its machine."""
+    among those on its machine. normalizing: nnabla's communicator for synchronized batch normalization, or None."""
 
-    rank, size, place, leads = 0, 1, 0, True
+    rank, size, place, leads, normalizing = 0, 1, 0, True, None
 
     def share(self, count):
         """Which of `count` pieces of work are this process's: disjoint, and numbers that differ by at most one."""
@@ -216,13 +216,24 @@ class Mpi(Alone):
 
 
 class Nccl(Mpi):
-    """The same for processes with a GPU each, whose arrays are averaged by nnabla's communicator, over NCCL."""
+    """The same for processes with a GPU each, whose arrays are averaged by nnabla's communicator, over NCCL.
 
-    def __init__(self, mpi, world, context):
+    synchronized: whether batch normalization takes its statistics over the processes."""
+
+    def __init__(self, mpi, world, context, synchronized):
         super().__init__(mpi, world)
         self._context = context
         self._gpus = nnabla_communicators.MultiProcessDataParallelCommunicator(context)
         self._gpus.init()
+        self.normalizing = self._gpus if synchronized else None
+
+    def check_batch(self, section, micro_batch, micro_batches):
+        super().check_batch(section, micro_batch, micro_batches)
+        if self.normalizing is not None and micro_batches % self.size:
+            raise NnasError(
+                f"{section}.micro_batches={micro_batches}: with device.synchronized_bn=true each of the {self.size} "
+                f"processes needs as many; set {section}.micro_batches={self.size * (micro_batches // self.size)}"
+            )
 
     def average(self, arrays):
         on_gpu = [nn.NdArray.from_numpy_array(one) if isinstance(one, np.ndarray) else one for one in arrays]
@@ -257,9 +268,11 @@ def find():
     return Mpi(mpi, world)
 
 
-def on_gpus(communicator, context):
-    """The communicator for processes that train in a context of nnabla's CUDA extension."""
-    return Nccl(communicator._mpi, communicator._world, context) if isinstance(communicator, Mpi) else communicator
+def on_gpus(communicator, context, synchronized=False):
+    """The communicator for processes that train in a context of nnabla's CUDA extension; synchronized: as in Nccl."""
+    if not isinstance(communicator, Mpi):
+        return communicator
+    return Nccl(communicator._mpi, communicator._world, context, synchronized)
 
 
 def _launched():

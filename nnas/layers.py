@@ -41,6 +41,8 @@ class Mode:
     nothing kept) or 'folded' (no batch normalization: it is part of the convolution before it).
     training: whether dropout, drop path and auxiliary heads are there. affine: scale and shift after normalizing.
     kernels: the module of fast functions that kernels.loading.load returns, or None for nnabla's own.
+    synchronized: nnabla's communicator of the processes over whose samples the statistics 'batch' are taken, which
+    exists on GPUs alone; None: those of this process.
     progress: a nnabla variable without axes, the share of the training that is done, which what depends on it (drop
     path) reads at every step; None: it is as at the end.
     """
@@ -49,6 +51,7 @@ class Mode:
     training: bool = False
     affine: bool = True
     kernels: object = None
+    synchronized: object = None
     progress: object = None
 
 
@@ -122,7 +125,7 @@ def batch_normalization(x, mode, name):
         norm = _normalization(x.shape[1], replace(mode, statistics=_unfolded(mode)), 1)
     if mode.kernels is not None:
         return mode.kernels.batch_normalization(x, norm)
-    return _normalized(x, norm)
+    return _normalized(x, norm, mode)
 
 
 def zeros(x, stride=1):
@@ -258,22 +261,18 @@ def _convolved(x, weight, maps, stride, mode, activation, initial_scale=1, short
         )
     y = (F.depthwise_convolution if is_depthwise else F.convolution)(x, weight, bias, **window)
     if norm is not None:
-        y = _normalized(y, norm)
+        y = _normalized(y, norm, mode)
     y = ACTIVATIONS[activation](y)
     return y if shortcut is None else y + shortcut
 
 
-def _normalized(x, norm):
-    return F.batch_normalization(
-        x,
-        norm.beta,
-        norm.gamma,
-        norm.mean,
-        norm.variance,
-        decay_rate=norm.decay,
-        eps=norm.epsilon,
-        batch_stat=norm.statistics != "running",
-    )
+def _normalized(x, norm, mode):
+    operands = x, norm.beta, norm.gamma, norm.mean, norm.variance
+    settings = {"decay_rate": norm.decay, "eps": norm.epsilon, "batch_stat": norm.statistics != "running"}
+    # Only of weight steps, in which all processes compute the same path.
+    if norm.statistics == "batch" and mode.synchronized is not None:
+        return F.sync_batch_normalization(*operands, mode.synchronized, **settings)
+    return F.batch_normalization(*operands, **settings)
 
 
 def _unfolded(mode):

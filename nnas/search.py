@@ -29,7 +29,8 @@ class Supernet:
 
     gates: of a searcher, for a third graph that sums all options weighted by them; None: there is none. mixture_batch:
     the samples of that graph; None: validation_batch. mixes: whether that sum is what is trained, instead of a path.
-    looks_ahead: whether the third graph is `ahead` instead, in which weights and gates both have gradients.
+    looks_ahead: whether the third graph is `ahead` instead, in which weights and gates both have gradients. kernels,
+    synchronized: as in layers.Mode.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Supernet:
         mixture_batch=None,
         mixes=False,
         looks_ahead=False,
+        synchronized=None,
     ):
         self._decide = Sampled()
         trained = self._decide
@@ -54,6 +56,7 @@ class Supernet:
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
             training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
+            training = replace(training, synchronized=synchronized)
             self.training = ClassifierGraph(network, trained, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()
@@ -218,6 +221,7 @@ class Search(EpochLoop):
             validation_batch // micro_batches,
             searcher.mixes,
             searcher.looks_ahead,
+            communicator.normalizing,
         )
         everything, trained = self._supernet.parameters, self._supernet.trained
         statistics = {name: one for name, one in everything.items() if name not in trained}

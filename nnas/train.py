@@ -64,6 +64,7 @@ class Training(EpochLoop):
             training, evaluation = (
                 replace(mode, kernels=kernels, progress=self._progress) for mode in (TRAINING, EVALUATION)
             )
+            training = replace(training, synchronized=communicator.normalizing)
             self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)

@@ -1,10 +1,13 @@
 """The GPU path as far as it goes without a GPU: a stand-in for the loader, and for nnabla's communicator."""
 
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 
 import nnabla as nn
+import nnabla.functions as F
 import numpy as np
+import processes
 import pytest
 from omegaconf import OmegaConf
 
@@ -12,7 +15,9 @@ from nnas import communicator as communicators
 from nnas import cuda_libraries
 from nnas.commands.doctor import doctor_text
 from nnas.commands.session import _gpu_of
+from nnas.deciders import Fixed, listed
 from nnas.errors import NnasError
+from nnas.layers import EVALUATION, SAMPLED_EVALUATION, SHIPPED, TRAINING
 
 
 class Loader:
@@ -106,13 +111,18 @@ class Gpus:
             array.data = (array.data + 1) / 2
 
 
-def test_on_gpus_nnablas_communicator_averages(monkeypatch):
+@pytest.fixture
+def two(monkeypatch):
+    """Two processes, of which this is the second, with a stand-in for nnabla's communicator."""
     monkeypatch.setattr(communicators.nnabla_communicators, "MultiProcessDataParallelCommunicator", Gpus)
     local = SimpleNamespace(Get_rank=lambda: 1)
     world = SimpleNamespace(Get_rank=lambda: 1, Get_size=lambda: 2, Split_type=lambda kind, key: local)
-    mpi = SimpleNamespace(COMM_TYPE_SHARED=0)
+    return communicators.Mpi(SimpleNamespace(COMM_TYPE_SHARED=0), world)
+
+
+def test_on_gpus_nnablas_communicator_averages(two):
     context = nn.Context()
-    communicator = communicators.on_gpus(communicators.Mpi(mpi, world), context)
+    communicator = communicators.on_gpus(two, context)
     assert (communicator.rank, communicator.size, communicator.place, communicator.leads) == (1, 2, 1, False)
     gradient, moves = nn.NdArray.from_numpy_array(np.float32([3, 5])), np.float32([7])
     communicator.average([gradient, moves])
@@ -120,3 +130,52 @@ def test_on_gpus_nnablas_communicator_averages(monkeypatch):
     assert communicator._gpus.calls == ["init", (2, True, False)]
     alone = communicators.Alone()
     assert communicators.on_gpus(alone, context) is alone
+
+
+def test_synchronized_normalization_needs_as_many_micro_batches_on_each_gpu(two):
+    """Otherwise a process would wait for others that have none left."""
+    assert communicators.on_gpus(two, nn.Context()).normalizing is None
+    communicator = communicators.on_gpus(two, nn.Context(), synchronized=True)
+    assert communicator.normalizing is communicator._gpus
+    communicator.check_batch("search", 8, 4)
+    with pytest.raises(NnasError, match="each of the 2 processes needs as many; set search.micro_batches=4"):
+        communicator.check_batch("search", 8, 5)
+    with pytest.raises(NnasError, match="2 processes need one each"):
+        communicator.check_batch("search", 8, 1)
+
+
+def test_only_weight_steps_are_normalized_over_the_gpus(monkeypatch):
+    """The architectures of a REINFORCE update differ between processes, and evaluation is of running statistics."""
+    together = []
+
+    def synchronized(x, beta, gamma, mean, variance, comm, **settings):
+        together.append(comm)
+        return F.batch_normalization(x, beta, gamma, mean, variance, **settings)
+
+    monkeypatch.setattr(F, "sync_batch_normalization", synchronized)
+    network = processes.network()
+    x, choices = nn.Variable((2, *network.input_shape)), listed(network).complete(lambda decision: decision.options[0])
+    counts = []
+    for mode in (TRAINING, SAMPLED_EVALUATION, EVALUATION, SHIPPED):
+        with nn.parameter_scope("", {}):
+            network(x, Fixed(choices), replace(mode, synchronized="all GPUs"))
+            counts.append(len(together))
+    normalized = counts[0]
+    assert normalized > 2 and counts == [normalized] * 4 and set(together) == {"all GPUs"}
+
+
+def test_search_and_training_hand_the_communicator_on(monkeypatch):
+    """To all normalizations of weight steps: none of those of a process's own is left in their graphs."""
+    alone = communicators.Alone()
+    alone.normalizing = "all GPUs"
+    together = []
+
+    def synchronized(*operands, **settings):
+        together.append(operands[5])
+        return F.batch_normalization(*operands[:5], **settings)
+
+    monkeypatch.setattr(F, "sync_batch_normalization", synchronized)
+    processes.make_search("reinforce", alone)
+    searched = len(together)
+    processes.make_training(alone)
+    assert searched and len(together) > searched and set(together) == {"all GPUs"}

@@ -78,8 +78,13 @@ class Session:
             cuda_libraries.preload()
         self.device = devices.find(config.device.backend, _gpu_of(communicator, config.device.get("ids")))
         self.communicator = communicator
+        synchronized = config.device.get("synchronized_bn", False)
+        if type(synchronized) is not bool:
+            raise NnasError(f"device.synchronized_bn={synchronized}: it is true or false")
+        if synchronized and self.device.on_cpu:
+            raise NnasError("device.synchronized_bn=true: nnabla has it on GPUs alone; take device=cudnn, or leave it")
         if not self.device.on_cpu:
-            self.communicator = communicators.on_gpus(communicator, self.device.context)
+            self.communicator = communicators.on_gpus(communicator, self.device.context, synchronized)
         self._kernels, self._threads = config.device.kernels, config.device.threads
         hooks = built_hooks(config)
         self.hooks = hooks if communicator.leads else []
