@@ -181,6 +181,11 @@ class Search(EpochLoop):
     ):
         if stop_at_skip_share is not None:
             check_number("search.stop_at_skip_share", stop_at_skip_share, 0, 1)
+            if not searcher.mixes:
+                raise NnasError(
+                    f"search.stop_at_skip_share={stop_at_skip_share}: mixtures alone are known to fail by skips, and "
+                    f"{type(searcher).__name__} trains none; leave it out"
+                )
         if validate_every is not None:
             check_positive_integer("search.validate_every", validate_every)
         check_positive_integer("search.warmup_epochs", warmup_epochs, least=0)

@@ -185,6 +185,8 @@ def test_a_search_ends_when_too_much_would_skip():
     assert len(finish(skipping([0, 2, 0, 1], stop_at_skip_share=0.9))) == 4
     with pytest.raises(NnasError, match="search.stop_at_skip_share=2"):
         skipping([0, 0, 0, 0], stop_at_skip_share=2)
+    with pytest.raises(NnasError, match="search.stop_at_skip_share=0.5: mixtures alone .* Reinforce trains none"):
+        make_search(ONE[0].values[0], stop_at_skip_share=0.5)
 
 
 @pytest.mark.parametrize("make", SEARCHERS)
