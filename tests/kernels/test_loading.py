@@ -120,3 +120,15 @@ def test_cores_within_affinity_and_container(tmp_path, eight_cores, files, cores
 def test_processes_on_one_machine_divide_the_cores(tmp_path, eight_cores, monkeypatch, variable, processes, share):
     monkeypatch.setenv(variable, processes)
     assert share_of_the_cores(tmp_path) == share
+
+
+@pytest.mark.parametrize(
+    "given, spins",
+    [({}, loading.SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")],
+)
+def test_waiting_threads_soon_leave_their_cores_to_others(given, spins):
+    """As libgomp itself tells it; what the user has set stays."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", **given}
+    done = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, text=True, timeout=300)
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
