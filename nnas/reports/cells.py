@@ -4,37 +4,35 @@ from nnas.genotype import CELLS, INPUTS, kept_edges
 from nnas.reports.charts import ACCENT, INK, MUTED, chart, field, tooltip
 from nnas.reports.records import cost_of
 
-LANE = 26  # pixels from an edge's end to the next one at its node; a label stands above each
+LANE = 26  # pixels from an edge's end to the next one at its node; there is a label below each
 BETWEEN = 8  # more of them between two nodes
-FIRST, LAST = 1.4, 0.6  # columns from the inputs to the first node, and from the last node to the output
-BEND = 0.7  # columns in which an edge reaches the height of its end
+FIRST, LAST = 2.0, 0.8  # columns from the inputs to the first node, and from the last node to the output
+LEVEL = 0.5  # columns that an edge from an input goes straight, so that it passes the other input
+BEND = 0.45  # columns in which an edge reaches the height of its end
 STEPS = 12  # straight pieces of a bend
+MARGIN = 4  # pixels around the boxes
+HALF = 11  # pixels of a box above and below the edges at it
 
 
 def layout(edges):
     """Where the parts of a cell stand: (boxes, lines).
 
-    edges: (node, source) in the notation of a genotype, with nodes from 1 on. boxes: {source: (x, top, bottom)}; that
-    of the output has the number after the last node's. lines: {edge: [(x, y), ...]}, to the output too. x is in columns
-    from the inputs, y in pixels from the top. Each edge ends at a height of its own, where no box is on its left but
-    those of the inputs."""
-    boxes, ends, y = {}, {}, 0
+    edges: (node, source) in the notation of a genotype, nodes from 1 on. boxes: {number as a source: (x, top, bottom)},
+    the output after the last node. lines: {edge: [(x, y), ...]}, those to the output too. x is in columns from the
+    inputs, y in pixels from the first edge. Nodes go down as stairs, and each edge ends at a height of its own: its
+    label has a row where no box is to the left, but for those of the inputs."""
     last = max(node for node, _ in edges)
+    boxes = {source: (0, source * LANE, source * LANE) for source in range(INPUTS)}
+    ends, y = {}, 0
     for node in range(1, last + 1):
-        top = y
-        # The nearest comes from above, so that it crosses none of the others.
-        for source in sorted((s for n, s in edges if n == node), key=lambda s: (s < INPUTS, abs(s - INPUTS))):
-            ends[node, source] = y
-            y += LANE
-        boxes[_number(node)] = (FIRST + node - 1, top, y - LANE)
-        y += BETWEEN
-    bottom = y - LANE - BETWEEN
-    for source in range(INPUTS):
-        middle = bottom * (2 * source + 1) / (2 * INPUTS)
-        boxes[source] = (0, middle, middle)
-    boxes[_number(last + 1)] = (FIRST + last - 1 + LAST, 0, bottom)
+        # All edges come from above; the nearest source's first, so that it crosses none of the others.
+        sources = sorted((s for n, s in edges if n == node), key=lambda s: (s < INPUTS, s if s < INPUTS else -s))
+        ends |= {(node, source): y + place * LANE for place, source in enumerate(sources)}
+        boxes[_number(node)] = (FIRST + node - 1, y, y + (len(sources) - 1) * LANE)
+        y += len(sources) * LANE + BETWEEN
+    boxes[_number(last + 1)] = (FIRST + last - 1 + LAST, 0, boxes[_number(last)][2])
     ends |= {(last + 1, _number(node)): _middle(boxes[_number(node)]) for node in range(1, last + 1)}
-    return boxes, {edge: _line(boxes[edge[1]], boxes[_number(edge[0])][0], y) for edge, y in ends.items()}
+    return boxes, {(node, s): _line(boxes[s], boxes[_number(node)][0], y) for (node, s), y in ends.items()}
 
 
 def _number(node):
@@ -46,11 +44,12 @@ def _middle(box):
     return (box[1] + box[2]) / 2
 
 
-def _line(start, end, y):
-    x, first = start[0], _middle(start)
+def _line(box, end, y):
+    """Level out of a box, down in an S, and level to its end."""
+    x, first = max(box[0], LEVEL), _middle(box)
     shares = [step / STEPS for step in range(STEPS + 1)]
     bend = [(x + share * BEND, first + (y - first) * share**2 * (3 - 2 * share)) for share in shares]
-    return [*(point for point in bend if point[0] < end), (end, y)]
+    return [(box[0], first), *bend[box[0] == x :], (end, y)]
 
 
 def cells(run):
@@ -82,14 +81,14 @@ def _drawn(run, edges):
     ]
     names = ["c_{k-2}", "c_{k-1}", *(str(number) for number in range(1, len(boxes) - INPUTS)), "c_{k}"]
     squares = [
-        {"name": name, "x": box[0], "y": _middle(box), "top": box[1] - 11, "bottom": box[2] + 11}
-        | {"width": 24 if name.isdigit() else 46, "kind": "node" if name.isdigit() else "end"}
+        {"name": name, "x": box[0], "y": _middle(box), "top": box[1] - HALF, "bottom": box[2] + HALF}
+        | {"width": 24 if name.isdigit() else 6.5 * len(name), "kind": "node" if name.isdigit() else "end"}
         for name, (_, box) in zip(names, sorted(boxes.items()), strict=True)
     ]
-    height = max(box["bottom"] for box in squares) + 11
+    top, bottom = -HALF - MARGIN, boxes[max(boxes)][2] + HALF + MARGIN
     flat = {"axis": None, "title": None}
     x = field("x", scale={"domain": [0, boxes[max(boxes)][0]], "padding": 24, "nice": False}, **flat)
-    y = field("y", scale={"domain": [height, -22], "nice": False, "zero": False}, **flat)
+    y = field("y", scale={"domain": [bottom, top], "nice": False, "zero": False}, **flat)
     place = {"x": x, "y": y}
     shown = tooltip(
         ("decision", "nominal", "decision", None),
@@ -100,7 +99,7 @@ def _drawn(run, edges):
         ),
     )
     colour = field("kind", "nominal", scale={"domain": ["chosen", "output"], "range": [ACCENT, MUTED]}, legend=None)
-    text = {"type": "text", "align": "right", "dx": -20, "dy": -8, "fontSize": 11, "limit": 100}
+    text = {"type": "text", "align": "right", "dx": -18, "dy": 9, "fontSize": 11, "limit": 100}
     words = {**place, "text": {"field": "label", "type": "nominal"}}
     line = {**place, "detail": {"field": "edge"}}
     layers = [
@@ -111,12 +110,6 @@ def _drawn(run, edges):
             "mark": {"type": "line", "strokeWidth": 14, "opacity": 0},
             "encoding": {**line, "tooltip": shown},
         },
-        {
-            "data": {"values": ends},
-            "mark": {"type": "point", "shape": "triangle-right", "filled": True, "size": 60, "xOffset": -16}
-            | {"color": ACCENT, "opacity": 1},
-            "encoding": {**place, "tooltip": shown},
-        },
         # A margin around letters, where lines pass behind them.
         {
             "data": {"values": ends},
@@ -124,6 +117,12 @@ def _drawn(run, edges):
             "encoding": words,
         },
         {"data": {"values": ends}, "mark": {**text, "color": INK}, "encoding": {**words, "tooltip": shown}},
+        {
+            "data": {"values": ends},
+            "mark": {"type": "point", "shape": "triangle-right", "filled": True, "size": 60, "xOffset": -16}
+            | {"color": ACCENT, "opacity": 1},
+            "encoding": {**place, "tooltip": shown},
+        },
         {
             "data": {"values": squares},
             "mark": {"type": "bar", "orient": "vertical", "cornerRadius": 6, "stroke": MUTED, "fill": "var(--line)"},
@@ -136,11 +135,11 @@ def _drawn(run, edges):
         },
         {
             "data": {"values": squares},
-            "mark": {"type": "text", "color": INK, "fontSize": 11},
+            "mark": {"type": "text", "color": INK, "fontSize": 10},
             "encoding": {**place, "text": {"field": "name", "type": "nominal"}},
         },
     ]
-    return chart(points, height=height + 22, layer=layers)
+    return chart(points, height=bottom - top, layer=layers)
 
 
 def short(operator):
