@@ -7,7 +7,7 @@ from nnas.reports.records import cost_of
 LANE = 26  # pixels from an edge's end to the next one at its node; there is a label below each
 BETWEEN = 8  # more of them between two nodes
 FIRST, LAST = 2.0, 0.8  # columns from the inputs to the first node, and from the last node to the output
-LEVEL = 0.5  # columns that an edge from an input goes straight, so that it passes the other input
+LEVEL = (0.5, 0.7)  # columns that an edge from each input goes straight: past the other input, and apart from its edges
 BEND = 0.45  # columns in which an edge reaches the height of its end
 STEPS = 12  # straight pieces of a bend
 MARGIN = 4  # pixels around the boxes
@@ -32,7 +32,8 @@ def layout(edges):
         y += len(sources) * LANE + BETWEEN
     boxes[_number(last + 1)] = (FIRST + last - 1 + LAST, 0, boxes[_number(last)][2])
     ends |= {(last + 1, _number(node)): _middle(boxes[_number(node)]) for node in range(1, last + 1)}
-    return boxes, {(node, s): _line(boxes[s], boxes[_number(node)][0], y) for (node, s), y in ends.items()}
+    bends = {source: LEVEL[source] if source < INPUTS else box[0] for source, box in boxes.items()}
+    return boxes, {(node, s): _line(boxes[s], bends[s], boxes[_number(node)][0], y) for (node, s), y in ends.items()}
 
 
 def _number(node):
@@ -44,12 +45,12 @@ def _middle(box):
     return (box[1] + box[2]) / 2
 
 
-def _line(box, end, y):
-    """Level out of a box, down in an S, and level to its end."""
-    x, first = max(box[0], LEVEL), _middle(box)
+def _line(box, bend, end, y):
+    """Level out of a box, from x = bend on down in an S, and level to its end."""
+    first = _middle(box)
     shares = [step / STEPS for step in range(STEPS + 1)]
-    bend = [(x + share * BEND, first + (y - first) * share**2 * (3 - 2 * share)) for share in shares]
-    return [(box[0], first), *bend[box[0] == x :], (end, y)]
+    down = [(bend + share * BEND, first + (y - first) * share**2 * (3 - 2 * share)) for share in shares]
+    return [(box[0], first), *down[box[0] == bend :], (end, y)]
 
 
 def cells(run):

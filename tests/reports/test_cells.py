@@ -59,6 +59,9 @@ def test_lines_go_rightwards_from_box_to_box(edges):
             assert line[-1][0] == end[0] and end[1] <= line[-1][1] <= end[2]
             assert all(before[0] < after[0] for before, after in zip(line, line[1:], strict=False))
             assert line[-2][1] == line[-1][1]  # level, as the arrow's head is
+        # The lines of the two inputs do not go down together.
+        bends = [{line[1][0] for (_, source), line in lines.items() if source == one} for one in range(INPUTS)]
+        assert not bends[0] & bends[1]
 
 
 def test_each_label_has_a_row_of_its_own_without_a_node(edges):
