@@ -9,6 +9,7 @@ last, 1 that of the last, 2 the first node. A space that can be written so names
 
 import ast
 import re
+from itertools import count
 
 from nnas.errors import NnasError, nearest
 from nnas.files import LARGEST_TEXT, read_bytes
@@ -36,6 +37,17 @@ def is_of_cells(space):
     }
 
 
+def kept_edges(choices, cell):
+    """The edges of a cell in choices of any space, as (node, source, decision); none where it has no such cell."""
+    found = []
+    for node in count(1):
+        names = [(node, source, edge_name(cell, node, source)) for source in range(INPUTS + node - 1)]
+        kept = [edge for edge in names if edge[2] in choices]
+        if not kept:
+            return found
+        found += kept
+
+
 def read_architecture(path, space):
     """The Architecture of a file: an architecture file, or a genotype of this space as text."""
     content = read_bytes(path, "an architecture file or a genotype", LARGEST_TEXT)
@@ -53,12 +65,7 @@ def written(choices, space):
     _check(space)
     parts = []
     for cell, word in CELLS.items():
-        edges = [
-            (choices[edge_name(cell, node, source)], source)
-            for node in _numbers(space)
-            for source in range(INPUTS + node - 1)
-            if edge_name(cell, node, source) in choices
-        ]
+        edges = [(choices[decision], source) for _, source, decision in kept_edges(choices, cell)]
         outputs = list(range(INPUTS, INPUTS + len(_numbers(space))))
         parts.append(f"{word}={edges!r}, {word}_concat={outputs!r}")
     return f"Genotype({', '.join(parts)})"

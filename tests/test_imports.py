@@ -31,8 +31,8 @@ LEAVES = {
     "rundir": {"checkpoint"},
     "data": {"data"},
     "measurements": {"space"},
-    # The files of runs alone, and the cache folder for the library of charts.
-    "reports": {"reports", "rundir", "space", "costs", "data"},
+    # The files of runs alone and what they say, and the cache folder for the library of charts.
+    "reports": {"reports", "rundir", "space", "costs", "genotype", "data"},
 }
 # One file each: an implementation imports none of its package but base.
 ALONE = {"spaces", "searchers"}

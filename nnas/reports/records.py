@@ -158,6 +158,16 @@ def blocks(run, constraint):
     return found
 
 
+def cost_of(run, constraint, decision):
+    """What the option of a decision costs at all its sites, in the unit of the constraint."""
+    costs, choices = run.costs[constraint], run.architecture.choices
+    return costs.factor * sum(
+        term.cost
+        for term in costs.terms
+        if decision in dict(term.when) and all(choices.get(name) == option for name, option in term.when)
+    )
+
+
 def title(run):
     """What was searched or trained, on what, for which device, in words."""
     command = run.config.get("command")

@@ -7,6 +7,7 @@ import yaml
 from nnas.errors import NnasError
 from nnas.files import write_bytes, write_text
 from nnas.reports import charts
+from nnas.reports.cells import cells
 from nnas.reports.drawing import grid, picture
 from nnas.reports.page import Page, key, number, table, tiles
 from nnas.reports.records import judged, load_run, title
@@ -40,6 +41,12 @@ def _pictures(run):
     decisions {decision: specification}, and the colours of the options in place of the last."""
     found = {}
     if run.architecture:
+        for cell, spec in cells(run).items():
+            note = (
+                "c_{k-2}, c_{k-1}: what the two cells before give. c_{k}: the nodes, concatenated. "
+                "sep, dil: separable, dilated convolution; max, avg: pooling."
+            )
+            found[f"cell_{cell}"] = (f"The {cell} cell", note, spec, True)
         for name, costs in run.costs.items():
             note = (
                 f"What each block takes of the {name}, and what its other options would take (ticks). "
