@@ -9,7 +9,6 @@ last, 1 that of the last, 2 the first node. A space that can be written so names
 
 import ast
 import re
-from itertools import count
 
 from nnas.errors import NnasError, nearest
 from nnas.files import LARGEST_TEXT, read_bytes
@@ -39,13 +38,13 @@ def is_of_cells(space):
 
 def kept_edges(choices, cell):
     """The edges of a cell in choices of any space, as (node, source, decision); none where it has no such cell."""
-    found = []
-    for node in count(1):
+    found, node, kept = [], 0, True
+    while kept:
+        node += 1
         names = [(node, source, edge_name(cell, node, source)) for source in range(INPUTS + node - 1)]
         kept = [edge for edge in names if edge[2] in choices]
-        if not kept:
-            return found
         found += kept
+    return found
 
 
 def read_architecture(path, space):

@@ -9,10 +9,8 @@ from pathlib import Path
 from nnas.errors import NnasError, check_positive_integer, one_line
 from nnas.kernels.threads import share_of_the_cores
 
-
-# How long a thread that waits for another one stays awake. It is read when numba's threads start. libgomp's own value, 60
-# times as much, makes training three times as long where another process is on the cores; this one, hardly: a step of
-# MobileNetV2 took 0.56 s instead of 0.99 s then, and as long as before on a quiet machine.
+# How long a thread that waits for another one stays awake, read when numba's threads start. With libgomp's own 300,000
+# a step of MobileNetV2 took 0.99 s where another process was on the cores, with this 0.56 s; alone, both take as long.
 SPINS = "5000"
 
 
