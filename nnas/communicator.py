@@ -121,21 +121,21 @@ class Mpi(Alone):
         )
 
     def average(self, arrays):
-        values = [one.reshape(-1) if isinstance(one, np.ndarray) else self._view(one) for one in arrays if one.size]
-        large = [one for one in values if one.size >= LARGE]
-        small = [one for one in values if one.size < LARGE]
+        values = [one if isinstance(one, np.ndarray) else self._view(one) for one in arrays if one.size]
+        large = [one for one in values if one.size >= LARGE and one.flags.c_contiguous]
+        small = [one for one in values if one.size < LARGE or not one.flags.c_contiguous]
         total = sum(one.size for one in small)
         if self._buffer.size < total:
             self._buffer = np.empty(total, np.float32)
         together = self._buffer[:total]
         if small:
-            np.concatenate(small, out=together)
+            np.concatenate([one.ravel() for one in small], out=together)
         for one in [*large, together]:
             self._world.Allreduce(self._mpi.IN_PLACE, one)
             one *= np.float32(1 / self.size)
         start = 0
         for one in small:
-            one[...] = together[start : start + one.size]
+            one[...] = together[start : start + one.size].reshape(one.shape)
             start += one.size
 
     def _view(self, array):

@@ -35,6 +35,12 @@ def check_positive_integer(name, value, least=1, most=LARGEST_INTEGER):
     return value
 
 
+def check_boolean(name, value):
+    if not isinstance(value, bool):
+        raise NnasError(f"{name}={value!r}: it must be true or false")
+    return value
+
+
 def check_number(name, value, least, most=float("inf"), *, open_below=False):
     """Return value as a float in [least, most], or in (least, most] with open_below."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

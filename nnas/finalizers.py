@@ -7,7 +7,7 @@ import nnabla as nn
 import numpy as np
 
 from nnas.deciders import Mixture
-from nnas.errors import NnasError, check_number, check_positive_integer
+from nnas.errors import NnasError, check_boolean, check_number, check_positive_integer
 from nnas.layers import SAMPLED_EVALUATION
 from nnas.objectives import best_within, random_within
 from nnas.searchers.base import AlphaSearcher
@@ -62,9 +62,7 @@ class Divnas(Finalizer):
     def __init__(self, samples=32, sigma=None, ranked=False):
         self._samples = check_positive_integer("finalizer.samples", samples)
         self._sigma = sigma if sigma is None else check_number("finalizer.sigma", sigma, 0, open_below=True)
-        if not isinstance(ranked, bool):
-            raise NnasError(f"finalizer.ranked={ranked!r}: it must be true or false")
-        self._ranked = ranked
+        self._ranked = check_boolean("finalizer.ranked", ranked)
 
     def check(self, searcher):
         if not isinstance(searcher, AlphaSearcher) or not searcher.space.nodes:

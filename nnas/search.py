@@ -55,8 +55,9 @@ class Supernet:
             trained = Mixture(fixed, kernels)
         seed_initializers(seed, "search")
         with nn.parameter_scope("", {}):
-            training, evaluation = (replace(mode, kernels=kernels) for mode in (TRAINING, SAMPLED_EVALUATION))
-            training = replace(training, synchronized=synchronized)
+            training, evaluation = (
+                replace(mode, kernels=kernels, synchronized=synchronized) for mode in (TRAINING, SAMPLED_EVALUATION)
+            )
             self.training = ClassifierGraph(network, trained, training, task, micro_batch, augmentation)
             self.evaluation = ClassifierGraph(network, self._decide, evaluation, task, validation_batch)
             self.trained = nn.get_parameters()

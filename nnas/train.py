@@ -62,9 +62,9 @@ class Training(EpochLoop):
         seed_initializers(seed, "train")
         with nn.parameter_scope("", {}):
             training, evaluation = (
-                replace(mode, kernels=kernels, progress=self._progress) for mode in (TRAINING, EVALUATION)
+                replace(mode, kernels=kernels, synchronized=communicator.normalizing, progress=self._progress)
+                for mode in (TRAINING, EVALUATION)
             )
-            training = replace(training, synchronized=communicator.normalizing)
             self._graph = ClassifierGraph(network, Fixed(choices), training, task, micro_batch, data.augmentation)
             self._evaluation = ClassifierGraph(network, Fixed(choices), evaluation, task, micro_batch)
             self._all = nn.get_parameters(grad_only=False)

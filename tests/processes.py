@@ -100,6 +100,9 @@ def calls(communicator):
     for other in range(size):
         theirs = np.random.default_rng(other)
         everything.append([theirs.normal(size=shape).astype(np.float32) for shape in shapes])
+    apart = np.ascontiguousarray(arrays[3].T).T  # its numbers do not lie in the order of their places
+    communicator.average([apart])
+    assert not apart.flags.c_contiguous
     nnabla_arrays = [nn.NdArray.from_numpy_array(array.copy()) for array in arrays]
     for _ in range(2):  # the buffer is used again
         averaged = [array.copy() for array in arrays]
@@ -109,6 +112,7 @@ def calls(communicator):
         mean = np.mean([ranks[place] for ranks in everything], axis=0, dtype=np.float64)
         np.testing.assert_allclose(one, mean, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(one, other.data)
+    np.testing.assert_array_equal(apart, averaged[3])
     assert communicator.sum([rank, 0.5]).tolist() == [sum(range(size)), size / 2]
     assert communicator.largest(rank * 7) == (size - 1) * 7
     assert communicator.gather({"rank": rank, "text": "ü" * rank}) == [

@@ -17,7 +17,7 @@ from nnas import communicator as communicators
 from nnas import cuda_libraries
 from nnas.commands.settings import built, built_hooks
 from nnas.deciders import listed
-from nnas.errors import NnasError, check_positive_integer, nearest, one_line
+from nnas.errors import NnasError, check_boolean, check_positive_integer, nearest, one_line
 from nnas.kernels import loading
 from nnas.pricing import price
 from nnas.rundir import working_in
@@ -78,9 +78,7 @@ class Session:
             cuda_libraries.preload()
         self.device = devices.find(config.device.backend, _gpu_of(communicator, config.device.get("ids")))
         self.communicator = communicator
-        synchronized = config.device.get("synchronized_bn", False)
-        if type(synchronized) is not bool:
-            raise NnasError(f"device.synchronized_bn={synchronized}: it is true or false")
+        synchronized = check_boolean("device.synchronized_bn", config.device.get("synchronized_bn", False))
         if synchronized and self.device.on_cpu:
             raise NnasError("device.synchronized_bn=true: nnabla has it on GPUs alone; take device=cudnn, or leave it")
         if not self.device.on_cpu:

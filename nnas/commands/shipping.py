@@ -18,7 +18,7 @@ from nnas.checkpoint import read_weights, write_arrays
 from nnas.commands.runs import follow
 from nnas.commands.settings import built_settings, taking
 from nnas.costs import extremes
-from nnas.errors import NnasError, nearest, one_line
+from nnas.errors import NnasError, check_boolean, nearest, one_line
 from nnas.export import export_modules, export_nnp, modules, shipped_network
 from nnas.files import write_bytes, write_json
 from nnas.hooks import call
@@ -50,9 +50,7 @@ def requested_exports(config):
     wrong = next((name for name in names if name not in FORMATS), None)
     if wrong is not None or not names:
         raise NnasError(f"export.formats={formats}: possible are {', '.join(FORMATS)}{nearest(wrong, FORMATS)}")
-    if type(with_modules) is not bool:
-        raise NnasError(f"export.modules={with_modules!r}: it must be true or false")
-    return Exports({name: FORMATS[name] for name in names}, with_modules)
+    return Exports({name: FORMATS[name] for name in names}, check_boolean("export.modules", with_modules))
 
 
 def check_exports(session, exports, choices):

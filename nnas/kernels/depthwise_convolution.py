@@ -1,7 +1,7 @@
 """Depthwise convolution and the normalization after it, channel by channel, which stays in a cache meanwhile.
 
-Planes are laid out as lines.
-Of a stride, the outputs of stride 1 are computed and some kept; its gradients get zeros in between.
+Planes are laid out as lines. Of a stride, the outputs of stride 1 are computed and some kept; its gradients get zeros
+in between.
 """
 
 import numpy as np
@@ -84,9 +84,8 @@ def _products(line, offsets, gradient, length, out):
 
 
 @njit(cache=True)
-def _convolve(x, weight, y, at, c, rectified, lines):
-    """Write channel c of x * weight at a place of y: (any, N, out_h * out_w). x: (N, C, H * W); lines: as layout()
-    returns."""
+def _convolve(x, weight, y, c, rectified, lines):
+    """y = channel c of x * weight: (N, out_h * out_w). x: (N, C, H * W); lines: as layout() returns."""
     samples = x.shape[0]
     plane, at_once, begin, offsets, inside, outside = lines
     line = np.zeros(at_once * plane + 2 * begin, np.float32)
@@ -97,7 +96,7 @@ def _convolve(x, weight, y, at, c, rectified, lines):
             write(x[first + n, c], line[begin + n * plane :], inside, rectified)
         _correlate(line, offsets, weight[c], out, (count - 1) * plane + outside[-1] + 1)
         for n in range(count):
-            read(out[n * plane :], outside, y[at, first + n], False)
+            read(out[n * plane :], outside, y[first + n], False)
 
 
 @njit(cache=True)
@@ -175,7 +174,7 @@ def forward(x, weight, window, rectified, y, norm, activation, shortcut, z, kept
     planes = x.reshape((samples, channels, -1))
     for c in prange(channels):
         line = y[c : c + 1] if y.shape[0] > 0 else np.empty((1, samples, size), np.float32)
-        _convolve(planes, weight, line, 0, c, rectified, lines)
+        _convolve(planes, weight, line[0], c, rectified, lines)
         normalize(line, 0, False, c, norm, activation, shortcut, z, kept)
 
 
@@ -192,7 +191,7 @@ def backward(x, weight, window, rectified, y, statistics, activation, kept, dz, 
     for c in prange(channels):
         line = y[c : c + 1] if y.shape[0] > 0 else np.empty((1, samples, size), np.float32)
         if y.shape[0] == 0 and (statistics != NONE or activation != IDENTITY):  # otherwise the numbers do not matter
-            _convolve(planes, weight, line, 0, c, rectified, lines)
+            _convolve(planes, weight, line[0], c, rectified, lines)
         dline = np.empty((1, samples, size), np.float32)
-        normalize_back(line, 0, False, c, statistics, activation, kept, dz, dline, 0, dgamma, dbeta)
+        normalize_back(line, 0, False, c, statistics, activation, kept, dz, dline, dgamma, dbeta)
         _convolve_back(planes, weight, dline[0], dplanes, dweight, c, rectified, lines_back, flags)

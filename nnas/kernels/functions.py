@@ -285,7 +285,7 @@ class Normalized(_KernelFunction):
         else:
             y = self._buffer.array if self._buffer else self._multiplied(inputs)
         normalization.backward(y, False, *through, y, *sums)
-        matrix_convolution.backward(*operands, y, *gradients, self._geometry, self._groups, *flags)
+        matrix_convolution.backward(*operands, y, *gradients, self._geometry, self._groups, flags)
 
     def _multiplied(self, inputs):
         """What is normalized, where it is not of a depthwise convolution."""

@@ -75,11 +75,12 @@ def _long_rows(places):
 @njit(cache=True)
 def write(plane, line, places, rectified):
     """line[places] = plane, or relu(plane) if rectified; places: as places() returns."""
-    row = _long_rows(places)
     if rectified:
         for i in range(places.shape[0]):
             line[places[i]] = max(plane[i], np.float32(0))
-    elif row:
+        return
+    row = _long_rows(places)
+    if row:
         for start in range(0, places.shape[0], row):
             source, target = plane[start:], line[places[start] :]
             for w in range(row):
@@ -92,11 +93,12 @@ def write(plane, line, places, rectified):
 @njit(cache=True)
 def read(line, places, plane, adds):
     """plane = line[places], added to what is there if `adds`."""
-    row = _long_rows(places)
     if adds:
         for i in range(places.shape[0]):
             plane[i] += line[places[i]]
-    elif row:
+        return
+    row = _long_rows(places)
+    if row:
         for start in range(0, places.shape[0], row):
             source, target = line[places[start] :], plane[start:]
             for w in range(row):

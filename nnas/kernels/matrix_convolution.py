@@ -109,8 +109,10 @@ def forward(x, weight, y, window, groups):
 
 
 @njit(parallel=True, cache=True)
-def backward(x, weight, dy, dx, dweight, window, groups, wants_dx, accumulates_dx, wants_dweight, accumulates_dweight):
-    """The gradients of `forward`; those that are not wanted are not touched."""
+def backward(x, weight, dy, dx, dweight, window, groups, flags):
+    """The gradients of `forward`; those that are not wanted are not touched. flags: (wants dx, accumulates dx, wants
+    dweight, accumulates dweight)."""
+    wants_dx, accumulates_dx, wants_dweight, accumulates_dweight = flags
     samples, channels = x.shape[0], x.shape[1] // groups
     maps, depth = weight.shape[0] // groups, weight.shape[1]
     size = dy.shape[2]

@@ -156,8 +156,8 @@ def forward(y, by_sample, norm, activation, shortcut, z, kept):
 
 
 @njit(cache=True, error_model="numpy")
-def normalize_back(y, at, by_sample, c, statistics, activation, kept, dz, dy, dy_at, dgamma, dbeta):
-    """`backward` of channel c, whose places in y and dy are given."""
+def normalize_back(y, at, by_sample, c, statistics, activation, kept, dz, dy, dgamma, dbeta):
+    """`backward` of channel c, whose place in y and dy is `at`."""
     samples, size = dz.shape[0], dz.shape[2]
     count = samples * size
     mean, inverse, scale, shift = kept[0, c], kept[1, c], kept[2, c], kept[3, c]
@@ -175,12 +175,12 @@ def normalize_back(y, at, by_sample, c, statistics, activation, kept, dz, dy, dy
     slope = np.float32(product * inverse * inverse / count)
     if statistics not in (BATCH, SCRATCH):
         for n in range(samples):
-            _scale(gradient[n], scale, _line(dy, dy_at, n, by_sample))
+            _scale(gradient[n], scale, _line(dy, at, n, by_sample))
     elif by_sample:
         for n in range(samples):
-            _center(y[n, at], mean, gradient[n], middle, slope, scale, dy[n, dy_at])
+            _center(y[n, at], mean, gradient[n], middle, slope, scale, dy[n, at])
     else:
-        _center(y[at].reshape(-1), mean, gradient.reshape(-1), middle, slope, scale, dy[dy_at].reshape(-1))
+        _center(y[at].reshape(-1), mean, gradient.reshape(-1), middle, slope, scale, dy[at].reshape(-1))
 
 
 @njit(parallel=True, cache=True)
@@ -188,7 +188,7 @@ def backward(y, by_sample, statistics, activation, kept, dz, dy, dgamma, dbeta):
     """Gradients of `forward`, also through the statistics where they are of the batch. dy, of y's layout, may be y;
     dgamma and dbeta: (channels,)."""
     for c in prange(dz.shape[1]):
-        normalize_back(y, c, by_sample, c, statistics, activation, kept, dz, dy, c, dgamma, dbeta)
+        normalize_back(y, c, by_sample, c, statistics, activation, kept, dz, dy, dgamma, dbeta)
 
 
 @njit(parallel=True, cache=True)

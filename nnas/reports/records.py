@@ -1,6 +1,6 @@
 """The files of a run as one value, and what reports take from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnas.costs import load_costs
@@ -160,12 +160,9 @@ def blocks(run, constraint):
 
 def cost_of(run, constraint, decision):
     """What the option of a decision costs at all its sites, in the unit of the constraint."""
-    costs, choices = run.costs[constraint], run.architecture.choices
-    return costs.factor * sum(
-        term.cost
-        for term in costs.terms
-        if decision in dict(term.when) and all(choices.get(name) == option for name, option in term.when)
-    )
+    costs = run.costs[constraint]
+    own = tuple(term for term in costs.terms if decision in dict(term.when))
+    return replace(costs, terms=own).cost(run.architecture.choices)
 
 
 def title(run):

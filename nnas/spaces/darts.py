@@ -6,7 +6,7 @@ from functools import partial
 import nnabla as nn
 import nnabla.functions as F
 
-from nnas.errors import NnasError, check_number, check_positive_integer, nearest
+from nnas.errors import NnasError, check_boolean, check_number, check_positive_integer, nearest
 from nnas.genotype import edge_name, node_name
 from nnas.layers import (
     Outputs,
@@ -93,9 +93,7 @@ class Darts:
         if stem_convolutions not in STEMS:
             raise NnasError(f"space.stem_convolutions={stem_convolutions!r}: possible are 1 and 3")
         self._stem_convolutions = stem_convolutions
-        if not isinstance(auxiliary, bool):
-            raise NnasError(f"space.auxiliary={auxiliary!r}: it must be true or false")
-        self._auxiliary = auxiliary
+        self._auxiliary = check_boolean("space.auxiliary", auxiliary)
         self._drop_path_rate = check_number("space.drop_path_rate", drop_path_rate, 0, 0.99)
         self._is_searched = False
 
