@@ -2,9 +2,11 @@
 
 For weight steps and REINFORCE updates (10 architectures x 64 images) of mobilenet_cifar10, with a batch of 64 in all:
 images a second, and what share of a step is compute, communication and waiting for others. weight_step_gain,
-reinforce_gain: images a second of the most processes over those of one, the smaller of both kinds of kernels; runs
-take turns, and the median counts. allreduce_*: the gradients of one path, averaged as in a step, against a plain
-Allreduce of one buffer of that size.
+reinforce_gain: images a second of all processes over those of one, the smaller of both kinds of kernels. One and all
+take turns on the same architectures, step by step in one launch, since machines change their speed within a minute; the
+medians over the turns count. independent_*_gain: of the same processes where each computes a whole batch for itself and
+they never meet: what the machine can give. allreduce_*: the gradients of one path, averaged as in a step, against a
+plain Allreduce of one buffer of that size.
 
 The model of GPUs, printed last: a ring all-reduce sends and receives 2 (n - 1) / n of the gradients of one path at each
 of n processes, after the backward pass (it does not overlap with it). Architectures of a REINFORCE update are shared
@@ -51,34 +53,22 @@ IMAGENET_PATH_BYTES = 4 * 3.5e6  # as many parameters as MobileNetV2
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few steps, one launch, fast kernels only")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="numbers of processes; 1 is needed")
-    parser.add_argument("--worker", nargs=3, metavar=("KERNELS", "MICRO_BATCHES", "STEPS"), help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="few turns, fast kernels only")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--worker", nargs=2, metavar=("KERNELS", "TURNS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        kernels, micro_batches, steps = options.worker
-        work(kernels, int(micro_batches), int(steps))
+        kernels, turns = options.worker
+        work(kernels, int(turns))
         return
-    most, rounds = max(options.processes), 1 if options.quick else 5
-    gains = {"weight_step": [], "reinforce": []}
-    for kernels in ("fast",) if options.quick else ("native", "fast"):
-        found = {number: [] for number in options.processes}
-        for _ in range(rounds):
-            for number, figures in found.items():
-                figures.append(launched(number, kernels, most, 3 if options.quick else 5))
-        medians = {
-            number: {name: statistics.median(one[name] for one in figures) for name in figures[0]}
-            for number, figures in found.items()
-        }
-        for number, figures in medians.items():
-            for name, figure in figures.items():
-                print(f"{name}_{kernels}_{number}: {figure:.4g}")
-        for name, values in gains.items():
-            rate = f"{name}_images_a_second"
-            values.append(medians[most][rate] / medians[1][rate])
-            print(f"{name}_gain_{kernels}: {values[-1]:.3f}", flush=True)
+    gains = {}
+    for kernels, turns in (("fast", 3),) if options.quick else (("native", 6), ("fast", 20)):
+        for name, figure in launched(options.processes, kernels, turns).items():
+            print(f"{name}_{kernels}: {figure:.4g}", flush=True)
+            if name.endswith("_gain"):
+                gains.setdefault(name, []).append(figure)
     for name, values in gains.items():
-        print(f"{name}_gain: {min(values):.3f}")
+        print(f"{name}: {min(values):.3f}")
     model()
 
 
@@ -96,11 +86,11 @@ def model():
     print(f"model_bandwidth_for_95_percent_gb_a_second: {enough / 1e9:.1f}")
 
 
-def launched(number, kernels, micro_batches, steps):
-    """The figures of some processes, which share a batch."""
+def launched(number, kernels, turns):
+    """The figures of some processes and of one of them alone."""
     mpirun = Path(sys.executable).parent / "mpirun"
     command = [str(mpirun), "--oversubscribe", "-n", str(number), sys.executable, __file__]
-    command += ["--worker", kernels, str(micro_batches), str(steps)]
+    command += ["--worker", kernels, str(turns)]
     environment = os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -140,63 +130,86 @@ class Timed:
         return result
 
 
-def work(kernels, micro_batches, steps):
+def work(kernels, turns):
     """What each process does; the first prints the figures."""
-    communicator = Timed(communicators.find())
+    together, alone = Timed(communicators.find()), communicators.Alone()
     composed = config.load("proxyless", None, ["space=mobilenet_cifar10", "device=cpu"])
     network = config.build(composed.space)
     space = listed(network)
     costs = price(network, space, MACs())
     random = np.random.default_rng(0)
     images, labels = random.normal(size=(BATCH, *network.input_shape)), random.integers(10, size=(BATCH, 1))
-    size = BATCH // micro_batches
+    size = BATCH // together.size
     cuts = [slice(start, start + size) for start in range(0, BATCH, size)]
-    mine = communicator.share(micro_batches)
-    batches = [(images[cut], labels[cut]) if number in mine else None for number, cut in enumerate(cuts)]
     supernet = Supernet(network, Classification(0.1), size, BATCH, 0, load(1) if kernels == "fast" else None)
     running = {name: one for name, one in supernet.parameters.items() if name not in supernet.trained}
-    update = WeightUpdate(
-        supernet.trained, partial(S.Nesterov, 0.1, 0.9), 0.1, 1e-4, 5.0, communicator, 0, statistics=running
-    )
-    validation = Validation(supernet, images, labels, 1, costs.cost, communicator)
-    drawn = np.random.default_rng(1)
 
-    def step():
-        active = supernet.select(space.sample(drawn))
-        update.step(supernet.training, batches, active, 0.05, ("benchmark",))
+    def weight_step(communicator):
+        mine = communicator.share(len(cuts))
+        batches = [(images[cut], labels[cut]) if number in mine else None for number, cut in enumerate(cuts)]
+        update = WeightUpdate(
+            supernet.trained, partial(S.Nesterov, 0.1, 0.9), 0.1, 1e-4, 5.0, communicator, 0, statistics=running
+        )
+        return lambda sampled: update.step(
+            supernet.training, batches, supernet.select(sampled[0]), 0.05, ("benchmark",)
+        )
 
-    figures = timed("weight_step", step, steps, BATCH, communicator)
-    figures |= timed(
-        "reinforce",
-        lambda: validation.each([space.sample(drawn) for _ in range(SAMPLES)]),
-        max(1, steps // 3),
-        SAMPLES * BATCH,
-        communicator,
-    )
-    active = supernet.select(space.sample(drawn))
-    gradients = [supernet.trained[name].grad for name in active]
-    figures |= all_reduce(gradients, communicator)
-    if communicator.leads:
+    def reinforce(communicator):
+        return Validation(supernet, images, labels, 1, costs.cost, communicator).each
+
+    figures, drawn = {}, np.random.default_rng(1)
+    for name, make, samples in (("weight_step", weight_step, 1), ("reinforce", reinforce, SAMPLES)):
+        figures |= timed(
+            name,
+            {"together": make(together), "alone": make(alone)},
+            lambda samples=samples: [space.sample(drawn) for _ in range(samples)],
+            turns if samples == 1 else max(2, turns // 2),
+            samples * BATCH,
+            together,
+        )
+    gradients = [supernet.trained[name].grad for name in supernet.select(space.sample(drawn))]
+    figures |= all_reduce(gradients, together)
+    if together.leads:
         print(json.dumps(figures))
 
 
-def timed(name, call, repetitions, images, communicator):
-    """Images a second, and the shares of the time."""
-    call()
-    communicator.barrier()
-    communicator.waiting = communicator.communicating = 0.0
-    start = time.perf_counter()
-    for _ in range(repetitions):
-        call()
-    communicator.barrier()
-    seconds = time.perf_counter() - start
-    waiting, communicating = communicator.waiting / seconds, communicator.communicating / seconds
+def timed(name, jobs, sample, turns, images, communicator):
+    """Images a second of all processes together, of the first alone and of each for itself, the gains, and the shares
+    of the time that the processes spend together. jobs: functions of architectures, together and alone."""
+    spent = {"together": [], "alone": [], "independent": []}
+    for turn in range(turns + 1):
+        if turn == 1:  # the first one warms up
+            communicator.waiting = communicator.communicating = 0.0
+            spent = {kind: [] for kind in spent}
+        sampled = sample()
+        for kind, seconds in spent.items():
+            rest(communicator)
+            start = time.perf_counter()
+            if kind == "together":
+                jobs["together"](sampled)
+                communicator.barrier()
+            elif kind == "independent" or communicator.leads:
+                jobs["alone"](sampled)
+            seconds.append(time.perf_counter() - start)
+    total = sum(spent["together"])
+    waiting, communicating = communicator.waiting / total, communicator.communicating / total
+    seconds = {kind: statistics.median(one) for kind, one in spent.items()}
+    rates = {kind: images / one for kind, one in seconds.items()}
+    # The slowest of those that are not alone count.
+    rates["independent"] = communicator.size * images / max(communicator.gather(seconds["independent"]))
     return {
-        f"{name}_images_a_second": images * repetitions / seconds,
+        **{f"{name}_images_a_second_{kind}": rate for kind, rate in rates.items()},
         f"{name}_compute_share": 1 - waiting - communicating,
         f"{name}_communication_share": communicating,
         f"{name}_waiting_share": waiting,
+        f"{name}_gain": rates["together"] / rates["alone"],
+        f"independent_{name}_gain": rates["independent"] / rates["alone"],
     }
+
+
+def rest(communicator):
+    """Wait for the others without taking a core."""
+    communicator._wait(communicator._world)
 
 
 def all_reduce(gradients, communicator, repetitions=20):

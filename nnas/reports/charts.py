@@ -10,6 +10,7 @@ from nnas.reports.words import large
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 COLOURS = [f"var(--c{number})" for number in range(10)]
 MOST_POINTS = 1500  # of a scatter plot: a page of more is slow
+LETTER = 6.5  # pixels of a letter of 11 pixels' height, on average
 INK, MUTED, ACCENT, BAD = "var(--ink)", "var(--muted)", "var(--c0)", "var(--bad)"
 
 
@@ -81,8 +82,12 @@ def _epoch_axis(epochs):
 
 
 def _rule(axis, value, text, title):
-    """A dashed line at a value, with its name; title: of the axis, which layers share."""
-    other = {"align": "right", "x": {"expr": "width"}, "dy": -6} if axis == "y" else {"align": "left", "y": 8, "dx": 5}
+    """A dashed line at a value, with its name where there is room; title: of the axis, which layers share."""
+    if axis == "y":
+        other = {"align": "right", "x": {"expr": "width"}, "dy": -6}
+    else:
+        behind = "scale('x', datum.at) < width / 2"
+        other = {"align": {"expr": f"{behind} ? 'left' : 'right'"}, "y": 8, "dx": {"expr": f"{behind} ? 5 : -5"}}
     data = {"values": [{"at": value, "text": text}]}
     place = {axis: field("at", title=title)}
     return [
@@ -121,7 +126,10 @@ def architecture(run, name):
     y = field("block", "ordinal", None, sort=order, axis={"labelLimit": 150, "ticks": False, "domain": False})
     y["title"] = None
     # Room for the words, which stand behind the dearest option.
-    x = field("cost", title=f"{name}, {unit}", scale={"domain": [0, 1.3 * widest]}, axis={"tickCount": 5})
+    room = LETTER * max((len(one["label"]) for one in values), default=0)
+    most = {"expr": f"{widest} * width / max(width - {room}, width / 3)"}
+    scale = {"domain": [0, most], "nice": False}
+    x = field("cost", title=f"{name}, {unit}", scale=scale, axis={"tickCount": 5})
     words = {"y": y, "x": {**x, "field": "end"}, "text": {"field": "label", "type": "nominal"}}
     shown = tooltip(
         ("block", "nominal", "block", None),

@@ -38,6 +38,7 @@ p { margin: 0; overflow-wrap: anywhere }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums }
 td { overflow-wrap: anywhere }
+td:first-child:not(:only-child) { overflow-wrap: normal }
 th, td { text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top }
 th { color: var(--muted); font-weight: 500; white-space: nowrap }
 td.number, th.number { text-align: right }

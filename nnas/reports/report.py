@@ -171,7 +171,8 @@ def _facts(run):
     data = run.inputs.get("data") or {}
     if data:
         samples = ", ".join(f"{count:,} {split}" for split, count in (data.get("samples") or {}).items())
-        facts.append(("data", f"{data.get('kind')} {data.get('path') or ''}: {samples}"))
+        named = " ".join(str(data[key]) for key in ("kind", "path") if data.get(key))
+        facts.append(("data", f"{named}: {samples}"))
     if run.measured and run.measured.get("slowdown"):
         facts.append(("slowdown while measured", f"{run.measured['slowdown']:.2f}, taken out"))
     facts += [("versions", ", ".join(f"{name} {one}" for name, one in (summary.get("versions") or {}).items()))]

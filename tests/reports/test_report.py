@@ -171,6 +171,13 @@ def test_pictures_and_text_are_there(run):
     assert all((run / name).read_bytes().startswith(b"\x89PNG") for name in linked)
 
 
+# Texts that reach beyond their picture.
+CUT = """return [...document.querySelectorAll('[data-chart] svg')].flatMap(svg => {
+  const end = svg.getBoundingClientRect().right + 1
+  return [...svg.querySelectorAll('text')].filter(one => one.getBoundingClientRect().right > end)
+}).map(one => one.textContent)"""
+
+
 def test_the_page_in_a_browser(run, tmp_path):
     hostile = write_run(tmp_path / "hostile", HOSTILE)
     write_report(hostile)
@@ -178,12 +185,13 @@ def test_the_page_in_a_browser(run, tmp_path):
     assert not [path for path in tmp_path.rglob("*.png") if path.parent != hostile / "report"]
     drawn = "document.querySelectorAll('[data-chart] svg').length"
     with chromium(tmp_path / "profile") as browser:
-        for path, width, scheme in ((run, 1280, "light"), (hostile, 390, "dark")):
+        for path, width, scheme in ((run, 390, "light"), (run, 1280, "light"), (hostile, 390, "dark")):
             browser.open(path / "report.html", width, 900, scheme)
             browser.wait(f"{drawn} == document.querySelectorAll('[data-chart]').length")
             assert browser.run(f"return {drawn}") == (10 if path == run else 13)
             assert browser.errors() == []
             assert browser.run("return document.documentElement.scrollWidth") <= width
+            assert path == hostile or browser.run(CUT) == []
             assert not browser.run("return window.hacked || 0")
             shown = {
                 float(one) for one in browser.run("return [...document.querySelectorAll('data')].map(d => d.value)")
