@@ -20,6 +20,7 @@ from nnas import app, checkpoint, rundir
 from nnas.checkpoint import read_arrays, save
 from nnas.commands import shipping
 from nnas.files import PARTIAL
+from nnas.reports.report import write_report
 
 SEARCH = ["proxyless", "space.name=tiny", "space.stages=[{channels: 4, blocks: 2, stride: 2}]", "space.head=8"]
 SEARCH += ["space.expansions=[2]", "space.kernels=[3, 5]", "space.stem={channels: 4, stride: 1}", "bound_fraction=0.9"]
@@ -62,11 +63,13 @@ class Stop(Exception):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """The folder of the runs; what is measured at the end of a run is left out here, since it takes seconds."""
+    """The folder of the runs; what is measured and drawn at the end of a run is left out here, since it takes
+    seconds."""
     folder, before, path = tmp_path_factory.mktemp("runs"), os.getcwd(), list(sys.path)
     os.chdir(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipping, "_measured", lambda *_: None)
+        patch.setattr(shipping, "write_report", lambda _: None)
         yield folder
     os.chdir(before)
     sys.path[:] = path
@@ -201,6 +204,17 @@ def test_a_file_that_is_damaged_while_a_run_rests(whole, stages, home, stage, da
     # Without its configuration a folder is not known as that of a run.
     assert results["config.yaml"].startswith("error: ")
     assert "the same again" in results.values()
+
+
+def test_a_report_that_is_damaged_is_made_again(whole, home, monkeypatch):
+    monkeypatch.setattr(shipping, "write_report", write_report)
+    shutil.copytree("whole", "drawn")
+    assert run("drawn").status == 0
+    page, picture = Path("drawn/report.html"), Path("drawn/report/decisions.png")
+    os.truncate(page, 1000)
+    picture.unlink()
+    assert run("drawn").status == 0
+    assert page.read_text().rstrip().endswith("</html>") and picture.read_bytes().startswith(b"\x89PNG")
 
 
 # The clock
