@@ -8,6 +8,7 @@ from math import isfinite, prod
 
 from nnas.errors import NnasError
 from nnas.files import read_json
+from nnas.space import are_chosen
 
 LARGEST_GROUP = 200_000
 
@@ -45,11 +46,7 @@ class Costs:
 
     def cost(self, choices):
         """The cost of an architecture, in `unit`."""
-        return self.factor * sum(
-            cost
-            for when, cost in self._sums.items()
-            if all(choices.get(decision) == option for decision, option in when)
-        )
+        return self.factor * sum(cost for when, cost in self._sums.items() if are_chosen(when, choices))
 
     def expected(self, probabilities):
         """The mean cost when decisions are drawn independently; probabilities: {decision: {option: probability}}."""
@@ -166,8 +163,7 @@ def _group(space, names, tables):
             (
                 choices,
                 tuple(
-                    costs.factor
-                    * sum(cost for when, cost in own if all(choices.get(name) == option for name, option in when))
+                    costs.factor * sum(cost for when, cost in own if are_chosen(when, choices))
                     for costs, own in zip(tables, sums, strict=True)
                 ),
             )

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from nnas.errors import NnasError
 from nnas.files import LARGEST_TEXT, read_bytes
-from nnas.space import Architecture
+from nnas.space import Architecture, are_chosen
 
 FEWEST = 4
 MILLISECONDS = {"latency_ms": 1.0, "latency_us": 1e-3, "latency_s": 1e3}
@@ -48,10 +48,7 @@ def occurrences(parts, architectures):
 
     parts: objects with `when`, pairs of (decision, option). architectures: a list of choices.
     """
-    return [
-        [int(all(choices.get(decision) == option for decision, option in part.when)) for part in parts]
-        for choices in architectures
-    ]
+    return [[int(are_chosen(part.when, choices)) for part in parts] for choices in architectures]
 
 
 def _read(path):

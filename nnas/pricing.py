@@ -9,6 +9,7 @@ from nnas.deciders import Costing, Part
 from nnas.export import shipped_network
 from nnas.layers import SHIPPED
 from nnas.randomness import generator, seed_initializers
+from nnas.space import are_chosen
 
 CALIBRATION_NETWORKS = 5
 
@@ -49,9 +50,7 @@ def random_networks(network, space, parts, batch, count, purpose, seed=0):
 def whole(network, space, parts, choices, batch):
     """The Network of an architecture, over the parts of its space."""
     x, outputs, _ = shipped_network(network, choices, batch)
-    places = tuple(
-        place for place, part in enumerate(parts) if all(choices.get(name) == option for name, option in part.when)
-    )
+    places = tuple(place for place, part in enumerate(parts) if are_chosen(part.when, choices))
     return Network(
         Part((), tuple(outputs.values()), (x,), f"{space.name}: {' '.join(choices.values())}"), places, choices
     )

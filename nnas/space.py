@@ -15,6 +15,11 @@ NONE = "none"
 SMALLEST = 1e-300  # of a probability whose logarithm is taken
 
 
+def are_chosen(when, choices):
+    """Whether all (decision, option) pairs of `when` are among choices, {decision: option}."""
+    return all(choices.get(decision) == option for decision, option in when)
+
+
 @dataclass(frozen=True)
 class Site:
     """A place of a decision in the network.
@@ -37,7 +42,7 @@ class Decision:
 
     def is_active(self, choices):
         """Whether the choices of the decisions around it reach any of its sites."""
-        return any(all(choices.get(name) == option for name, option in site.when) for site in self.sites)
+        return any(are_chosen(site.when, choices) for site in self.sites)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from nnas.costs import load_costs
 from nnas.errors import NnasError
 from nnas.files import parse_json, read_bytes, read_json, read_yaml
 from nnas.rundir import RunFolder
-from nnas.space import Architecture
+from nnas.space import Architecture, are_chosen
 
 MOST_SAMPLES = 400_000  # architectures that were judged; more are left out, the earliest first
 
@@ -135,7 +135,7 @@ def blocks(run, constraint):
             slots.append({"block": block, "options": {}, "chosen": None})
         slot = slots[-1]
         slot["options"][option] = costs.factor * term.cost
-        if all(choices.get(decision) == chosen for decision, chosen in term.when):
+        if are_chosen(term.when, choices):
             slot["chosen"] = option
     there = {slot["block"] for slot in slots if slot["chosen"] is not None}
     found, seen = [], {}
