@@ -20,10 +20,11 @@ from nnas.files import check_yaml, read_yaml
 
 
 def _folders_in(path, inside="."):
-    """For `classes: ${folders:${data.path},${data.training}}`: how many folders there are; 2 where that is no folder,
-    which the data set will say."""
+    """For `classes: ${folders:${data.path},${data.training}}`: how many folders there are, and 2 where there are
+    fewer, which the data set will say."""
     root = Path(str(path), str(inside))
-    return sum(one.is_dir() and not one.name.startswith(".") for one in root.iterdir()) if root.is_dir() else 2
+    inside = root.iterdir() if root.is_dir() else ()
+    return max(2, sum(one.is_dir() and not one.name.startswith(".") for one in inside))
 
 
 OmegaConf.register_new_resolver("folders", _folders_in, replace=True)

@@ -9,6 +9,7 @@ import pytest
 from nnabla.utils.data_source_implements import CsvDataSource
 from PIL import Image
 
+from nnas.config import _folders_in
 from nnas.data import dataset, hdf5, samples
 from nnas.data.csv_files import CsvFiles
 from nnas.data.hdf5 import Hdf5
@@ -344,7 +345,7 @@ def test_a_corrupted_image_is_named(tmp_path, monkeypatch, in_memory):
 def test_files_that_are_no_images_are_reported(tmp_path):
     folder = tree(tmp_path / "tree", *pictures(30))
     (folder / "a" / "notes.txt").write_text("x")
-    assert image_folder(folder).notices == [f"1 files that are no images are left out, as {folder}/a/notes.txt"]
+    assert image_folder(folder).notices == [f"files that are no images are left out: 1, as {folder}/a/notes.txt"]
 
 
 @pytest.mark.parametrize(
@@ -371,6 +372,14 @@ def test_wrong_folders_are_named(tmp_path, changes, named):
     with pytest.raises(NnasError, match=named) as caught:
         image_folder(settings.pop("path"), **settings)
     assert "\n" not in str(caught.value)
+
+
+def test_one_class_is_none(tmp_path):
+    images, _ = pictures(30)
+    folder = tree(tmp_path / "tree", images, np.zeros(30, int))
+    with pytest.raises(NnasError, match="tree: all images are of the class 'a'"):
+        image_folder(folder)
+    assert _folders_in(tmp_path / "tree") == 2  # so that the space can be built, and the data set say it
 
 
 def test_classes_of_tests_must_be_classes_of_training(tmp_path):
@@ -574,7 +583,7 @@ def test_images_that_cannot_be_read_are_skipped_when_asked(tmp_path):
     with pytest.raises(NnasError, match="000.png: it cannot be read"):
         image_folder(folder)
     data = image_folder(folder, corrupted="skip")
-    assert data.notices == [f"2 images cannot be read and are skipped, as {broken[0]}"]
+    assert data.notices == [f"images that cannot be read are skipped: 2, as {broken[0]}"]
     assert sum(data.description()["samples"].values()) == 20 and data.description()["skipped"] == 2
     whole = image_folder(tree(tmp_path / "whole", *pictures(22)), corrupted="skip")
     assert whole.notices == [] and "skipped" not in whole.description()

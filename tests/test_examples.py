@@ -92,7 +92,7 @@ def test_images_of_ones_own(capsys, small):
         )
         == 0
     ), capsys.readouterr().err
-    assert "1 images cannot be read and are skipped" in capsys.readouterr().out
+    assert "images that cannot be read are skipped: 1" in capsys.readouterr().out
     inputs = json.loads(Path("run/inputs.json").read_text())
     assert inputs["data"]["classes"] == 2 and inputs["data"]["class_names"] == ["china", "flower"]
 

@@ -36,8 +36,9 @@ def test_an_experiment_starts(experiment, shape, classes, epochs, tmp_path, monk
     assert (config.data.shape, config.data.classes) == (shape, classes)
     assert len(json.loads((tmp_path / "run" / "architecture.json").read_text())["choices"]) == 21
     # The command `train` has another space and other data: what is proposed must work.
-    proposed = json.loads((tmp_path / "run" / "summary.json").read_text())["next"]
-    assert not [command for command in proposed if "config-name=train" in command or " train " in command]
+    first, *others = json.loads((tmp_path / "run" / "summary.json").read_text())["next"]
+    assert first.endswith(f" resume run_dir=run train.epochs={2 * epochs or 1}")
+    assert not [command for command in others if "config-name=train" in command or " train " in command]
 
 
 @pytest.mark.parametrize(

@@ -223,10 +223,10 @@ def _next_commands(config, session, run, constraints):
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     sections = ("space", "data", "device", "table", "seed", "train", "solver", "export")
     changes = f"architecture={run.architecture}", longer
-    commands = []
+    # An experiment has a space and data of its own, or settings that `train` does not have: it goes on instead.
+    commands = [invocation.variant("resume", f"run_dir={run.path}", longer, keep=())]
     try:
         composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
-        # An experiment has a space and data of its own, which the command `train` does not know.
         if (composed.space, composed.data) == (config.space, config.data):
             commands = [invocation.variant("train", *changes, keep=sections)]
     except NnasError:

@@ -59,7 +59,7 @@ class ImageFolder(DataSet):
         if corrupted == "skip":
             found, skipped = _readable(found, channels, names)
             if skipped:
-                notices.append(f"{len(skipped)} images cannot be read and are skipped, as {skipped[0]}")
+                notices.append(f"images that cannot be read are skipped: {len(skipped)}, as {skipped[0]}")
                 facts["skipped"] = len(skipped)
         paths = [one for files in found.values() for one, _ in files]
         labels, classes = checked_labels([label for files in found.values() for _, label in files], len(names), path)
@@ -109,7 +109,9 @@ def _readable(found, channels, names):
 def _listed(root, folders):
     """(names of the classes, {split: [(path, label)]}, notices)."""
     if not root.is_dir():
-        raise NnasError(f"data.path={root}: there is no such folder")
+        raise NnasError(
+            f"data.path={root}: there is no such folder; one that has a folder of images for each class is needed"
+        )
     for name, folder in folders.items():
         if not (root / folder).is_dir():
             raise NnasError(
@@ -144,7 +146,11 @@ def _listed(root, folders):
                 )
         if not files:
             raise NnasError(f"{root / folder}: it has no folders with images; one for each class was expected")
+        if len(names) < 2:
+            raise NnasError(
+                f"{root / folder}: all images are of the class {names[0]!r}; a folder for each class is needed"
+            )
         if left_out:
-            notices.append(f"{len(left_out)} files that are no images are left out, as {left_out[0]}")
+            notices.append(f"files that are no images are left out: {len(left_out)}, as {left_out[0]}")
         found[split] = files
     return names, found, notices

@@ -32,11 +32,12 @@ def load(threads=None, say=lambda text: None):
         numba = importlib.import_module("numba")
         numba.config.CACHE_DIR = str(cache)
         functions = importlib.import_module("nnas.kernels.functions")
+        get_host_cpu_name = importlib.import_module("llvmlite.binding").get_host_cpu_name
         most = numba.config.NUMBA_NUM_THREADS
         if threads > most:
             raise NnasError(f"device.threads={threads!r}: at most {most} are possible here")
         functions.use_threads(threads)
-        compiled = cache / "compiled"
+        compiled = cache / f"compiled-{numba.__version__}-{get_host_cpu_name()}"
         if not compiled.exists():
             say("compiling the fast CPU kernels, once for this machine: about a minute")
         functions.run_all()
@@ -51,10 +52,10 @@ def load(threads=None, say=lambda text: None):
 
 
 def _cache_folder():
-    """A folder for the code compiled from just these sources."""
+    """A folder for the code compiled from just these sources at this place: numba takes it for no others."""
     digest = sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+        digest.update(f"{source} {source.stat().st_mtime_ns} ".encode() + source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:12]}"
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # What others can write to is not taken: compiled code is run.

@@ -1,6 +1,7 @@
 """Loading the fast functions: the cache, the threads, and machines where they cannot be had."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,14 @@ def test_the_cache_is_in_the_users_folder_and_its_name_follows_the_sources(tmp_p
     source.write_text("changed")
     monkeypatch.setattr(Path, "glob", lambda self, pattern: [source])
     assert loading._cache_folder() != folder
+
+
+def test_sources_at_another_place_have_a_cache_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = loading._cache_folder()
+    copy = shutil.copytree(Path(loading.__file__).parent, tmp_path / "kernels")
+    monkeypatch.setattr(loading, "__file__", str(copy / "loading.py"))
+    assert loading._cache_folder() != folder  # since numba would compile again, and nothing would be said
 
 
 @pytest.mark.parametrize("spoil", ["a file in its place", "writable by others"])
