@@ -33,7 +33,7 @@ CONFIG = {
         "titleFontSize": 11,
     },
     "legend": {"orient": "top", "labelColor": "var(--ink)", "symbolType": "circle", "labelFontSize": 12}
-    | {"labelLimit": 220, "columns": {"expr": "width < 450 ? 1 : 3"}},
+    | {"labelLimit": 220, "columns": 2},
     "title": {"color": "var(--ink)", "fontSize": 12, "fontWeight": "normal", "anchor": "start"},
 }
 

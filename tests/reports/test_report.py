@@ -173,8 +173,9 @@ def test_pictures_and_text_are_there(run):
 
 # Texts that reach beyond their picture.
 CUT = """return [...document.querySelectorAll('[data-chart] svg')].flatMap(svg => {
-  const end = svg.getBoundingClientRect().right + 1
-  return [...svg.querySelectorAll('text')].filter(one => one.getBoundingClientRect().right > end)
+  const all = svg.getBoundingClientRect()
+  const leaves = one => one.right > all.right + 1 || one.top < all.top - 1
+  return [...svg.querySelectorAll('text')].filter(one => leaves(one.getBoundingClientRect()))
 }).map(one => one.textContent)"""
 
 
