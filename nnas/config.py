@@ -1,6 +1,7 @@
 """The command line and the configuration files: composed by Hydra, with errors of one line."""
 
 import argparse
+import os
 import re
 from dataclasses import dataclass
 from itertools import product
@@ -132,8 +133,18 @@ def swept(overrides):
             else:
                 fixed.append(override)
         except (HydraException, ValueError, RecursionError):
-            raise NnasError(f"{override}: it is not of the form key=value, or key=value,value,...") from None
+            raise NnasError(
+                f"{override}: it is not of the form key=value, or key=value,value,...{_quoting(override)}"
+            ) from None
     return [Job(fixed, list(values)) for values in product(*choices)]
+
+
+def _quoting(override):
+    """What to say of a value that Hydra reads as more than a text, as a path with ~ or brackets."""
+    key, _, value = override.partition("=")
+    if not re.search(r"[~()\[\]{}:]", value) or set(value) & set("'\""):
+        return ""
+    return f"; if it is a text, write \"{key}='{os.path.expanduser(value)}'\""
 
 
 def load(name, config_dir, overrides, complete=True):
@@ -209,7 +220,7 @@ def _explained(error, name, searchpath, overrides):
         try:
             parsed = OverridesParser.create().parse_override(override)
         except (HydraException, ValueError, RecursionError):
-            return f"{override}: it is not of the form key=value"
+            return f"{override}: it is not of the form key=value{_quoting(override)}"
         key, package = parsed.key_or_group, parsed.package
         if package is not None and key not in groups():
             return f"{override}: there is no group {key!r}{nearest(key, groups())} (nnas --help lists them)"

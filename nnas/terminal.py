@@ -184,6 +184,9 @@ def summary_text(summary, choices, nodes=()):
         if "latency" in summary["costs"]:
             over = measured["median"] / summary["costs"]["latency"]["predicted"] - 1
             device = f"{abs(over):.1%} {'above' if over > 0 else 'below'} the prediction; {device}"
+            bound = summary["costs"]["latency"]["bound"]
+            if bound is not None and measured["median"] > bound:
+                device = f"{measured['median'] / bound - 1:.1%} OVER THE BOUND, {device}"
         if measured["slowdown"] > NOTABLE_SLOWDOWN:
             device += f"; other work slowed it {measured['slowdown']:.1f} x, which is taken out"
         rows += [

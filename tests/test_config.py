@@ -1,6 +1,7 @@
 """The configuration files, and what the command line says about wrong ones."""
 
 import io
+import os
 import tarfile
 from distutils.core import run_setup
 from functools import cache
@@ -280,6 +281,8 @@ def test_values_that_are_lists_stay_plain(command):
             ["did you mean 'constraints.latency.estimator'"],
         ),
         ("proxyless", ["seed"], ["seed", "key=value"]),
+        ("proxyless", ["table=a (1)"], ["table=a (1)", "key=value", "\"table='a (1)'\""]),
+        ("proxyless", ["table=~/a"], ["key=value", f"\"table='{os.path.expanduser('~/a')}'\""]),
         ("proxyless", ["space.stages=[{"], ["space.stages=[{"]),
         ("proxyless", ["~nothing"], ["nothing"]),
         ("proxyless", ["+seed=3"], ["seed"]),

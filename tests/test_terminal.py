@@ -1,5 +1,6 @@
 """What a person reads."""
 
+import pytest
 from conftest import Cells, Nested, small_mobilenet
 
 from nnas.deciders import listed
@@ -53,3 +54,15 @@ def test_a_collapse_is_told_once_it_shows():
     assert collapse_text({"loss": 1.0}) is None and collapse_text({"skip_share": 0.4}) is None
     assert "50% of the decisions would skip" in collapse_text({"skip_share": 0.5})
     assert collapse_text({"skip_share": 0.4, "stopped": True}).startswith("the search ends here: 40%")
+
+
+@pytest.mark.parametrize(
+    "bound, words", [(1.1, "5.0% above the prediction, "), (0.84, "25.0% OVER THE BOUND, 5.0% above")]
+)
+def test_what_is_measured_over_the_bound_is_told(bound, words):
+    cost = {"predicted": 1.0, "predicted_error": 0.01, "unit": "ms", "bound": bound}
+    measured = {"median": 1.05, "unit": "ms", "spread": 0.01, "interval": [1.04, 1.06], "slowdown": 1.0}
+    measured |= {"device": "a device", "batch": 1}
+    text = summary_text({**SUMMARY, "costs": {"latency": cost}, "measured_latency": measured}, {"a": "b"})
+    assert words in text.replace(";", ",")
+    assert ("OVER" in text) == (measured["median"] > bound)

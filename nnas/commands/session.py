@@ -53,12 +53,16 @@ class Invocation:
         kept = [shlex.quote(override) for override in self.kept(keep, changes)]
         config_dir = [f"--config-dir={self.config_dir}"] if self.config_dir else []
         if os.path.basename(sys.argv[0]) == "main.py":
-            inside = sys.executable.startswith(os.getcwd() + os.sep)
-            start = [os.path.relpath(sys.executable) if inside else sys.executable, "main.py", f"--config-name={name}"]
+            start = [_from_here(sys.executable), "main.py", f"--config-name={name}"]
         else:
-            on_path = shutil.which("nnas") or os.path.basename(sys.argv[0]) != "nnas"
-            start = ["nnas" if on_path else os.path.relpath(sys.argv[0]), name]
+            beside = os.path.join(os.path.dirname(sys.executable), "nnas")
+            start = ["nnas" if shutil.which("nnas") or not os.path.exists(beside) else _from_here(beside), name]
         return " ".join([*start, *config_dir, *kept, *map(shlex.quote, changes)])
+
+
+def _from_here(program):
+    """The path of a program, short if it lies below the folder that the user stands in."""
+    return os.path.relpath(program) if program.startswith(os.getcwd() + os.sep) else program
 
 
 class Session:

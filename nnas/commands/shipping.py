@@ -126,7 +126,7 @@ def _ship(config, session, data, run, architecture, latency, exports, latencies,
         "seed": config.seed,
         "versions": {"nnas": nnas.__version__, "nnabla": nn.__version__, "numpy": np.__version__},
         "run_dir": str(run.path),
-        "next": _next_commands(config, session, run, constraints),
+        "next": _next_commands(config, session, run, constraints, architecture, measured),
     }
     write_json(run.summary, summary)
     session.terminal.say(summary_text(summary, architecture.choices, session.space.nodes))
@@ -218,20 +218,30 @@ def _predictions(architecture, constraints):
     }
 
 
-def _next_commands(config, session, run, constraints):
+def _next_commands(config, session, run, constraints, architecture, measured):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
-    sections = ("space", "data", "device", "table", "seed", "train", "solver", "export")
-    changes = f"architecture={run.architecture}", longer
+    kept = "space", "data", "device", "table", "seed", "train", "solver", "export"
     # An experiment has a space and data of its own, or settings that `train` does not have: it goes on instead.
     commands = [invocation.variant("resume", f"run_dir={run.path}", longer, keep=())]
-    try:
-        composed = configuration.load("train", invocation.config_dir, [*invocation.kept(sections, changes), *changes])
-        if (composed.space, composed.data) == (config.space, config.data):
-            commands = [invocation.variant("train", *changes, keep=sections)]
-    except NnasError:
-        pass  # an override that `train` has no key for
+    changes = f"architecture={run.architecture}", longer
+    if _fits(config, invocation, "train", kept, changes, ("space", "data")):
+        commands = [invocation.variant("train", *changes, keep=kept)]
     latency = next((one for one in constraints if one.name == "latency"), None)
-    if latency and 0.8 * latency.bound > extremes(session.space, latency.costs)[0]:
-        commands += [invocation.variant(invocation.name, f"bound_ms={0.8 * latency.bound:.3g}")]
-    return [*commands, invocation.variant("profile", "space=mobilenet_cifar10", keep=("device",))]
+    if latency:
+        smaller = 0.8 * min(latency.bound, architecture.predicted["latency"]["value"])
+        if smaller > extremes(session.space, latency.costs)[0]:
+            commands += [invocation.variant(invocation.name, f"bound_ms={smaller:.3g}")]
+        over = measured is not None and measured["median"] > latency.bound
+        if over and _fits(config, invocation, "calibrate", ("space", "device", "table"), (), ("space",)):
+            commands += [invocation.variant("calibrate", keep=("space", "device", "table"))]
+    return commands
+
+
+def _fits(config, invocation, command, kept, changes, sections):
+    """Whether another command, with these overrides, has the same sections as this one."""
+    try:
+        composed = configuration.load(command, invocation.config_dir, [*invocation.kept(kept, changes), *changes])
+    except NnasError:
+        return False  # an override that the command has no key for
+    return all(composed[name] == config[name] for name in sections)
