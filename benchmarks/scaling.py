@@ -57,6 +57,8 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--worker", nargs=2, metavar=("KERNELS", "TURNS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.processes < 2:
+        parser.error("--processes: at least 2, since one of them alone is measured beside")
     if options.worker:
         kernels, turns = options.worker
         work(kernels, int(turns))
