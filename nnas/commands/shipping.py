@@ -222,26 +222,27 @@ def _next_commands(config, session, run, constraints, architecture, measured):
     invocation = session.invocation
     longer = f"train.epochs={2 * config.train.epochs or 1}"
     kept = "space", "data", "device", "table", "seed", "train", "solver", "export"
+    given = f"architecture={run.architecture}", longer
     # An experiment has a space and data of its own, or settings that `train` does not have: it goes on instead.
-    commands = [invocation.variant("resume", f"run_dir={run.path}", longer, keep=())]
-    changes = f"architecture={run.architecture}", longer
-    if _fits(config, invocation, "train", kept, changes, ("space", "data")):
-        commands = [invocation.variant("train", *changes, keep=kept)]
+    commands = _alike(config, invocation, "train", kept, ("space", "data"), *given) or [
+        invocation.variant("resume", f"run_dir={run.path}", longer, keep=())
+    ]
     latency = next((one for one in constraints if one.name == "latency"), None)
     if latency:
         smaller = 0.8 * min(latency.bound, architecture.predicted["latency"]["value"])
         if smaller > extremes(session.space, latency.costs)[0]:
             commands += [invocation.variant(invocation.name, f"bound_ms={smaller:.3g}")]
-        over = measured is not None and measured["median"] > latency.bound
-        if over and _fits(config, invocation, "calibrate", ("space", "device", "table"), (), ("space",)):
-            commands += [invocation.variant("calibrate", keep=("space", "device", "table"))]
+        if measured is not None and measured["median"] > latency.bound:
+            commands += _alike(config, invocation, "calibrate", ("space", "device", "table"), ("space",))
     return commands
 
 
-def _fits(config, invocation, command, kept, changes, sections):
-    """Whether another command, with these overrides, has the same sections as this one."""
+def _alike(config, invocation, command, keep, sections, *changes):
+    """A list of the command line of another command, as Invocation.variant makes it; an empty one where some sections
+    of its configuration would differ from those here."""
     try:
-        composed = configuration.load(command, invocation.config_dir, [*invocation.kept(kept, changes), *changes])
+        composed = configuration.load(command, invocation.config_dir, [*invocation.kept(keep, changes), *changes])
     except NnasError:
-        return False  # an override that the command has no key for
-    return all(composed[name] == config[name] for name in sections)
+        return []  # an override that the command has no key for
+    same = all(composed[name] == config[name] for name in sections)
+    return [invocation.variant(command, *changes, keep=keep)] if same else []
