@@ -44,6 +44,7 @@ class WeightUpdate:
         self._decayed, self._plain = built_solver(make_solver), built_solver(make_solver)
         for solver, decayed in ((self._decayed, True), (self._plain, False)):
             solver.set_parameters({name: p for name, p in parameters.items() if is_decayed(name) == decayed})
+        self._left = set(parameters)  # those of whose gradients something may be left
         self._norm = _GradientNorm(parameters) if self._clip_norm else None
         self._schedule = schedule
         self._statistics = _by_scope(statistics or {}, parameters)
@@ -63,8 +64,9 @@ class WeightUpdate:
         micro_batches: (images, labels) of each, or None for one that another process computes. active: names of the
         parameters that the loss reaches. place: of the random functions, as in randomness.
         """
-        for solver in self._solvers:
-            solver.zero_grad()
+        for name in self._left.union(active):  # a solver's zero_grad visits the parameters of all paths
+            self._parameters[name].grad.zero()
+        self._left = set(active)
         micro_batches = list(micro_batches)
         figures, weight = [], self._communicator.weight(len(micro_batches))
         moves = self._moves(active) if len(micro_batches) > 1 else None
@@ -163,26 +165,39 @@ class _Moves:
 
 
 class _GradientNorm:
-    """The norm of the gradients of some of the parameters, as one graph over all of them with an input mask.
+    """The norm of the gradients of some of the parameters, as one graph over all of them with input masks.
 
-    It never touches the gradients of the others: nnabla's solvers would take those as computed."""
+    It never touches the gradients of the others: nnabla's solvers would take those as computed. The sum is one of sums
+    of those of an option, so that few of the many inputs that are not active have to be passed over."""
 
     def __init__(self, parameters):
-        self._names = list(parameters)
-        squares = []
-        for parameter in parameters.values():
+        squares = {}
+        for name, parameter in parameters.items():
             gradient = nn.Variable(parameter.shape)
             gradient.data = parameter.grad
             row, column = (1, 1, gradient.size), (1, gradient.size, 1)  # nnabla's powers and sums take 7 times as long
-            squares.append(F.batch_matmul(F.reshape(gradient, row), F.reshape(gradient, column)))
-        self._norm = F.pow_scalar(F.add_n(*squares), 0.5)
+            square = F.batch_matmul(F.reshape(gradient, row), F.reshape(gradient, column))
+            squares.setdefault(_group(name), {})[name] = square
+        sums = {group: F.add_n(*of.values()) for group, of in squares.items()}
+        self._names = {group: list(of) for group, of in squares.items()}
+        self._sums = {group: one.parent for group, one in sums.items()}
+        self._norm = F.pow_scalar(F.add_n(*sums.values()), 0.5)
         self._sum = self._norm.parent.inputs[0].parent
 
     def __call__(self, active):
-        active = set(active)
-        self._sum.set_active_input_mask([name in active for name in self._names])
+        groups = {}
+        for name in active:
+            groups.setdefault(_group(name), set()).add(name)
+        self._sum.set_active_input_mask([group in groups for group in self._sums])
+        for group, names in groups.items():
+            self._sums[group].set_active_input_mask([name in names for name in self._names[group]])
         self._norm.forward()
         return self._norm.d.item()
+
+
+def _group(name):
+    """Of the scopes of a parameter the first two: a decision and its option."""
+    return tuple(name.split("/")[:2])
 
 
 def _by_scope(statistics, parameters):
