@@ -165,10 +165,10 @@ class _Moves:
 
 
 class _GradientNorm:
-    """The norm of the gradients of some of the parameters, as one graph over all of them with input masks.
+    """The norm of the gradients of some of the parameters, as one graph over all of them with an input mask.
 
-    It never touches the gradients of the others: nnabla's solvers would take those as computed. The sum is one of sums
-    of those of an option, so that few of the many inputs that are not active have to be passed over."""
+    The sum is one of sums of the options, of which those without an active parameter are passed over. What is not
+    active in the others is zero, and stays marked as zero: nnabla's solvers would take it as computed otherwise."""
 
     def __init__(self, parameters):
         squares = {}
@@ -177,26 +177,20 @@ class _GradientNorm:
             gradient.data = parameter.grad
             row, column = (1, 1, gradient.size), (1, gradient.size, 1)  # nnabla's powers and sums take 7 times as long
             square = F.batch_matmul(F.reshape(gradient, row), F.reshape(gradient, column))
-            squares.setdefault(_group(name), {})[name] = square
-        sums = {group: F.add_n(*of.values()) for group, of in squares.items()}
-        self._names = {group: list(of) for group, of in squares.items()}
-        self._sums = {group: one.parent for group, one in sums.items()}
-        self._norm = F.pow_scalar(F.add_n(*sums.values()), 0.5)
+            squares.setdefault(_option(name), []).append(square)
+        self._options = list(squares)
+        self._norm = F.pow_scalar(F.add_n(*(F.add_n(*of) for of in squares.values())), 0.5)
         self._sum = self._norm.parent.inputs[0].parent
 
     def __call__(self, active):
-        groups = {}
-        for name in active:
-            groups.setdefault(_group(name), set()).add(name)
-        self._sum.set_active_input_mask([group in groups for group in self._sums])
-        for group, names in groups.items():
-            self._sums[group].set_active_input_mask([name in names for name in self._names[group]])
+        options = set(map(_option, active))
+        self._sum.set_active_input_mask([option in options for option in self._options])
         self._norm.forward()
         return self._norm.d.item()
 
 
-def _group(name):
-    """Of the scopes of a parameter the first two: a decision and its option."""
+def _option(name):
+    """Of the scopes of a parameter the first two: those of a decision and its option in most spaces."""
     return tuple(name.split("/")[:2])
 
 

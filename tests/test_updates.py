@@ -179,9 +179,10 @@ def test_clipping_by_the_norm_of_the_whole_gradient(clip, random):
     assert moved == pytest.approx(0.3 * min(clip, global_norm(gradients)), rel=1e-3)
 
 
-def test_clipping_takes_the_norm_over_the_active_path_only(random):
+@pytest.mark.parametrize("make", [mobilenet, Nested])
+def test_clipping_takes_the_norm_over_the_active_path_only(make, random):
     """Against the same path built alone, step by step: old gradients of other paths must not count."""
-    network = mobilenet()
+    network = make()
     space = listed(network)
     with nn.parameter_scope("", {}):
         decide = Sampled()
